@@ -861,7 +861,7 @@ interface NamesCallers {
 
 interface OfRequest {
     readonly request: number;
-    readonly method: ToldMethod;
+    readonly method: ReportedMethod;
     readonly requestId: string | number;
 }
 
@@ -1261,6 +1261,8 @@ type PrincipalOf = NamesCallers['principal'];
 
 type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'> | StopReason;
 
+type ReportedMethod = 'initialize' | 'tools/list' | 'prompts/list' | 'resources/list' | 'resources/templates/list';
+
 type ResultCondition = Condition | ((result: unknown) => boolean);
 
 type ResultTest = (result: ToolResult) => boolean;
@@ -1293,8 +1295,6 @@ type TextsIn<V, K extends keyof V & string, All = K> = [
 ] ? `${K}.${TextsOf<V[K]>}` : string : never;
 
 type TextsOf<V> = IsVague<V> extends true ? string : V extends string ? V : TextsIn<V, keyof V & string>;
-
-type ToldMethod = 'initialize' | 'tools/list' | 'prompts/list' | 'resources/list' | 'resources/templates/list';
 
 type ToolAnswer = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
 

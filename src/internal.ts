@@ -79,7 +79,7 @@ export {
 } from './workflow/position.ts';
 export type { Leaf, ValueSource } from './workflow/rule-parts.ts';
 export type { Test } from './workflow/rule-tests.ts';
-export { partsToTell, pathWords } from './workflow/rule-words.ts';
+export { partsToReport, pathWords } from './workflow/rule-words.ts';
 export { isLeaf, leavesOf, type Requirement, windowsOf } from './workflow/rules.ts';
 export { statechartModel } from './workflow/statechart.ts';
 export { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './workflow/stored.ts';

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { systemClock, Told } from '../src/basics/clock.ts';
+import { Reported, systemClock } from '../src/basics/clock.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 
@@ -15,7 +15,7 @@ it('waits 24 days at most, and does not fire at once for a time too long for tim
 });
 
 it('tells each thing once, and of so many things at most', () => {
-  const told = new Told(2);
+  const told = new Reported(2);
   const tells = ['a', 'a', 'b', 'c', 'b', 'c'].map((what) => told.isNew(what));
   expect(tells).toEqual([true, false, true, false, false, false]);
 });

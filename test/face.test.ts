@@ -5,7 +5,7 @@ import { ERROR_CODES } from '../src/basics/errors.ts';
 import { ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { kindOfDiagram } from './helpers/mermaid.ts';
-import { faultsOf, sentencesOf } from './helpers/prose.ts';
+import { faultsOf, figuresOf, sentencesOf } from './helpers/prose.ts';
 import { REASONS } from './helpers/reasons.ts';
 import { reportOf, warn } from './helpers/warnings.ts';
 
@@ -151,7 +151,7 @@ describe('a sentence', () => {
     expect(faultsOf(path, textOf(path))).toEqual([]);
   });
 
-  it('is told from code, lists and tables', () => {
+  it('ends where code, a list item or a table cell begins', () => {
     const wordsOf = (path: string, text: string) =>
       sentencesOf(path, text).map(({ words }) => words);
     expect(wordsOf('a.md', 'One `two three` [four](five.md).\nSix. Seven!')).toEqual([3, 1, 1]);
@@ -177,6 +177,31 @@ describe('a sentence', () => {
     expect(faultsOf('a.ts', `a();\n/**\n * Short.\n * ${long}.\n */`)).toEqual([
       `a.ts:4: 26 words: ${long}.`,
     ]);
+  });
+});
+
+describe('a word', () => {
+  it.each([...PAGES, ...CODE])('is that of the field, and no figure: %s', (path) => {
+    expect(figuresOf(path, textOf(path))).toEqual([]);
+  });
+
+  it('that is a figure is found, with what to write instead', () => {
+    expect(figuresOf('a.md', 'One.\n\nA star stands for text, which `told` is not.')).toEqual([
+      'a.md:3: "stands for": write mean, match or replace',
+    ]);
+    expect(figuresOf('a.ts', '/** Tells one from two.\n * It stands\n * for each. */')).toEqual([
+      'a.ts:1: "Tells": write report, notify, say, get, read or know',
+      'a.ts:2: "stands\n * for": write mean, match or replace',
+    ]);
+    expect(figuresOf('a.ts', "b('what told the two apart was heard');")).toEqual([
+      'a.ts:1: "told the two apart": write distinguish',
+      'a.ts:1: "heard": write receive, get, read or be notified',
+    ]);
+  });
+
+  it('that is a public name, or asks a model to tell its user, is none', () => {
+    expect(figuresOf('a.ts', "if (bus.hears?.()) say('hears', 'Tell the user.');")).toEqual([]);
+    expect(figuresOf('a.md', '`hears()` [says](b.md#what-it-hears) `"bus": "hears"`')).toEqual([]);
   });
 });
 

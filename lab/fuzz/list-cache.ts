@@ -29,7 +29,7 @@ const INFOS = [
   { name: 'one', version: '2' },
 ];
 /** Of these no two requests share a list where they differ. */
-const TELLING: readonly (readonly [string, string])[] = [
+const REVEALING: readonly (readonly [string, string])[] = [
   ['x-tenant', 'a'],
   ['x-tenant', 'b'],
   ['accept-language', 'de'],
@@ -78,7 +78,7 @@ const command = fc.oneof(
       params: usually('', fc.constantFrom(...PARAMS)),
       headers: usually<readonly (readonly [string, string])[]>(
         [],
-        fc.array(fc.constantFrom(...TELLING, ...HARMLESS), { maxLength: 2 }),
+        fc.array(fc.constantFrom(...REVEALING, ...HARMLESS), { maxLength: 2 }),
       ),
       /** Another token than the client's usual one. */
       token: usually<number | undefined>(undefined, fc.constantFrom(1, 2, 3)),
@@ -260,7 +260,7 @@ class Side {
     for (const [name, value] of [...request.headers].sort()) {
       const isAddress = name === 'x-real-ip';
       if (isAddress && (varies || vary === '*' || vary === name)) seen.push([name, value]);
-      if (TELLING.some(([known]) => known === name)) seen.push([name, value]);
+      if (REVEALING.some(([known]) => known === name)) seen.push([name, value]);
     }
     if (isForAll) return JSON.stringify(seen);
     const credentials = ['authorization', 'cookie'].map((name) => request.headers.get(name));

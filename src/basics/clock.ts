@@ -88,8 +88,8 @@ export function putNewest<K, V>(map: Map<K, V>, key: K, value: V, most: number):
  * What was reported already. It counts so many things at most: clients choose the names in some of
  * them, and could fill the log and the memory.
  */
-export class Told {
-  readonly #told = new Set<string>();
+export class Reported {
+  readonly #reported = new Set<string>();
   readonly #most: number;
 
   constructor(most = 1_000) {
@@ -98,8 +98,8 @@ export class Told {
 
   /** Whether it is still to be reported. From now on it counts as reported. */
   isNew(what: string): boolean {
-    if (this.#told.size >= this.#most || this.#told.has(what)) return false;
-    this.#told.add(what);
+    if (this.#reported.size >= this.#most || this.#reported.has(what)) return false;
+    this.#reported.add(what);
     return true;
   }
 }

@@ -97,7 +97,7 @@ interface OfWhole extends Partial<NamedRun> {
  * The requests that are reported beside calls. A list of prompts or resources is, where a gate of
  * its route binds some.
  */
-export type ToldMethod =
+export type ReportedMethod =
   | 'initialize'
   | 'tools/list'
   | 'prompts/list'
@@ -108,7 +108,7 @@ export type ToldMethod =
 interface OfRequest {
   /** Unique in this process, also among the numbers of calls. */
   readonly request: number;
-  readonly method: ToldMethod;
+  readonly method: ReportedMethod;
   readonly requestId: string | number;
 }
 
@@ -484,8 +484,8 @@ export class Events {
       this.#common.failures.add(event.error);
     if (channel.hasSubscribers) channel.publish(event);
     try {
-      const told: unknown = this.#listeners.onEvent?.(event);
-      if (told instanceof Promise) told.catch((error: unknown) => this.#fail(error));
+      const answer: unknown = this.#listeners.onEvent?.(event);
+      if (answer instanceof Promise) answer.catch((error: unknown) => this.#fail(error));
     } catch (error) {
       this.#fail(error);
     }
@@ -493,7 +493,7 @@ export class Events {
 
   /** Reports to `onError`, and to the stream unless an event has reported this error already. */
   readonly onError = (error: unknown): void => {
-    if (this.isOn && !this.#isTold(error)) this.publish({ type: 'error', error });
+    if (this.isOn && !this.#isReported(error)) this.publish({ type: 'error', error });
     this.#fail(error);
   };
 
@@ -530,7 +530,7 @@ export class Events {
     this.onError(error);
   }
 
-  #isTold(error: unknown): boolean {
+  #isReported(error: unknown): boolean {
     return typeof error === 'object' && error !== null && this.#common.failures.has(error);
   }
 

@@ -201,12 +201,12 @@ function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEve
   const { isCluster } = client;
   const connection = isCluster ? client.duplicate([], PATIENT) : client.duplicate(PATIENT);
   const listening = new Promise<void>((resolve) => {
-    const heard = (): void => {
+    const subscribed = (): void => {
       resolve();
       events.doubted();
       connection.stream?.unref?.();
     };
-    connection.on('ready', () => connection.subscribe(channel).then(heard, events.lost));
+    connection.on('ready', () => connection.subscribe(channel).then(subscribed, events.lost));
   });
   connection.on('message', (_channel, text) => events.message(text));
   connection.on('error', events.failing);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import * as z from 'zod/mini';
-import { Told } from '../basics/clock.ts';
+import { Reported } from '../basics/clock.ts';
 import { integerOption, lazily } from '../basics/options.ts';
 import {
   BusListeners,
@@ -148,7 +148,7 @@ export class StandingLink {
   /** Resolves once a heartbeat has come back for the first time. */
   readonly listening: Promise<void>;
   readonly #options: StandingLinkOptions;
-  #reported = new Told();
+  #reported = new Reported();
   #markListening = (): void => {};
   #link: Link | undefined;
   /** The server has taken the link's subscription. */
@@ -180,7 +180,7 @@ export class StandingLink {
 
   #open(): void {
     const link = this.#options.open({
-      message: (text) => this.#hear(link, text),
+      message: (text) => this.#receive(link, text),
       failing: (cause) => this.#tryLater(link, cause),
       doubted: () => this.#beat(link),
       lost: (cause) => this.#replace(link, cause),
@@ -196,14 +196,14 @@ export class StandingLink {
   }
 
   /** Drops messages of an old link: the new link may have brought the same, or newer ones. */
-  #hear(link: Link, text: string): void {
+  #receive(link: Link, text: string): void {
     if (link !== this.#link) return;
     if (!text.startsWith(HEARTBEAT)) this.#options.onMessage(text);
     else if (text === this.#awaited) {
       this.#awaited = undefined;
       this.#hears = true;
       this.#failures = 0;
-      this.#reported = new Told();
+      this.#reported = new Reported();
       this.#markListening();
       this.#later(this.#options.heartbeatMs, () => this.#beat(link));
     }
@@ -223,13 +223,13 @@ export class StandingLink {
         if (text === this.#awaited) this.#later(withinMs, deaf);
       },
       (cause) => {
-        if (text === this.#awaited) void this.#checkUnheard(link, cause, withinMs);
+        if (text === this.#awaited) void this.#checkUnreceived(link, cause, withinMs);
       },
     );
   }
 
   /** No heartbeat could be sent. A link that still answers is kept: others may reach it. */
-  async #checkUnheard(link: Link, cause: unknown, withinMs: number): Promise<void> {
+  async #checkUnreceived(link: Link, cause: unknown, withinMs: number): Promise<void> {
     this.#tryLater(link, cause);
     try {
       await withinDeadline(Promise.resolve(link.check?.()), withinMs);

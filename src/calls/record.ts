@@ -228,11 +228,11 @@ class Recorder {
       this.#push(fresh.line, fresh);
     } catch (error) {
       this.#drop(1);
-      this.#tell(error);
+      this.#report(error);
     }
   }
 
-  #tell(error: unknown): void {
+  #report(error: unknown): void {
     const { onError = console.error } = this.#options;
     try {
       onError(error);
@@ -263,7 +263,7 @@ class Recorder {
         if (text !== '') await write(text);
       } catch (error) {
         this.#drop(lines.length);
-        this.#tell(error);
+        this.#report(error);
       }
       this.#length -= text.length - lines.length;
     }

@@ -3,7 +3,7 @@
  * how the options become the config that the rooms below read.
  */
 import * as z from 'zod/mini';
-import { type Clock, systemClock, Told } from '../basics/clock.ts';
+import { type Clock, Reported, systemClock } from '../basics/clock.ts';
 import { atCaller, configError, type InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
@@ -313,9 +313,9 @@ export function gateStage<S extends string, E extends string>(
   const configOf = (observers: Observers): GateConfig => {
     const known = configs.get(observers);
     if (known !== undefined) return known;
-    const told = new Told();
+    const reported = new Reported();
     const warnOnce = (warning: string): void => {
-      if (told.isNew(warning)) observers.onWarning(warning);
+      if (reported.isNew(warning)) observers.onWarning(warning);
     };
     const config = { ...shared, ...observers, warnOnce };
     configs.set(observers, config);
@@ -334,7 +334,7 @@ export function gateStage<S extends string, E extends string>(
         if (!passes && fault !== undefined) throw fault;
         if (!passes) return enterGate(config, exchange, admission);
         if (fault === undefined) observeAll(config, exchange, admission);
-        else tellOnce(fault, config);
+        else reportOnce(fault, config);
         return true;
       });
     };
@@ -364,7 +364,7 @@ export function gateStage<S extends string, E extends string>(
         const config = configOf(behind(sessions.config));
         const fault = sessions.faultOf(workflow);
         // A gate that only observes changes nothing, and so refuses nothing.
-        if (fault !== undefined) return tellOnce(fault, config);
+        if (fault !== undefined) return reportOnce(fault, config);
         if (known.watched !== undefined) {
           known.watched.add(config);
           return;
@@ -393,10 +393,10 @@ function assertEnforced(what: string, { id, toolNames }: Workflow, enforce: Enfo
   );
 }
 
-const told = new WeakSet<InterlockError>();
+const reported = new WeakSet<InterlockError>();
 
 /** Reports why a gate that observes judges no call. */
-function tellOnce(fault: InterlockError, { onError }: Observers): void {
-  if (!told.has(fault)) onError(fault);
-  told.add(fault);
+function reportOnce(fault: InterlockError, { onError }: Observers): void {
+  if (!reported.has(fault)) onError(fault);
+  reported.add(fault);
 }

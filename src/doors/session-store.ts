@@ -260,19 +260,19 @@ export function sessionStage(
     if (earlier?.owner === sessions) return true;
     if (earlier !== undefined) throw misplaced();
     exchange.observers = observers;
-    if (!isHeard && config.onEvent !== undefined)
+    if (!isSeen && config.onEvent !== undefined)
       for (const call of exchange.requests)
         if (call.method === 'tools/call') lookout(exchange, call);
     return sessions.enter(exchange);
   };
   // Gates report calls, so without one `onEvent` gets none.
-  let isHeard = false;
+  let isSeen = false;
   const lookout = (exchange: Exchange, call: Call): void =>
     exchange.join({
       stage: 'session',
       onHead() {
-        if (!isHeard && call.number === undefined) observersOf(config).onWarning(UNHEARD);
-        isHeard = true;
+        if (!isSeen && call.number === undefined) observersOf(config).onWarning(WITHOUT_GATE);
+        isSeen = true;
       },
     });
   const stage = stageWith(config, enter, {
@@ -386,7 +386,7 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
   );
 }
 
-const UNHEARD =
+const WITHOUT_GATE =
   'sessionStore({ onEvent }) gets no calls: gates report them, and a call came that passed ' +
   'none. Mount fsmGate() behind it; one that binds nothing is enough, see ' +
   'mcp-interlock/docs/operate/roll-out.md#record';

@@ -18,7 +18,7 @@ import type { ClaimView, FsmSnapshot, Json, RunKey, UnsettledStep } from '../sto
 import type { Call } from '../wire/call.ts';
 import { isObject, isRequestId } from '../wire/json-rpc.ts';
 import { AskedArguments } from '../workflow/bound-tools.ts';
-import { partsToTell } from '../workflow/rule-words.ts';
+import { partsToReport } from '../workflow/rule-words.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import {
   type Followed,
@@ -292,7 +292,7 @@ export class Observer {
         verdict = { says: 'refused', reason, state: standing.state, parts: [] };
       }
     }
-    this.#tell(entry, followed, verdict, incoming, tool, run, now);
+    this.#report(entry, followed, verdict, incoming, tool, run, now);
   }
 
   #callOf(incoming: Call, tool: string, run: Run): FollowedStep {
@@ -312,7 +312,7 @@ export class Observer {
     };
   }
 
-  #tell(
+  #report(
     entry: Entry,
     followed: FollowedRun,
     verdict: FollowedVerdict,
@@ -326,7 +326,7 @@ export class Observer {
     this.seen.judged(verdict, strayed);
     if (verdict.says !== 'refused') return;
     const { reason, state } = verdict;
-    const parts = partsToTell(verdict.parts);
+    const parts = partsToReport(verdict.parts);
     this.seen.refused(
       { tool: workflow.keyOf(tool), reason, state, parts, at: now, runKey },
       {
@@ -338,8 +338,8 @@ export class Observer {
     if (!events.isOn) return;
     const { id: requestId, number: call } = incoming;
     const way = wayTo(workflow, followed, tool, incoming);
-    const told = { workflow: workflow.id, tool, reason, state, requestId, call, actor };
-    events.publish({ type: 'call.refused', ...told, runKey, enforced: false, way });
+    const facts = { workflow: workflow.id, tool, reason, state, requestId, call, actor };
+    events.publish({ type: 'call.refused', ...facts, runKey, enforced: false, way });
   }
 
   async #end(

@@ -7,7 +7,7 @@ import { newSessionId, SESSION_HEADER } from '../basics/names.ts';
 import { outcomeOf } from '../gate/claimed-call.ts';
 import type { GateConfig } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
-import { ToldRequests } from '../gate/told-requests.ts';
+import { ReportedRequests } from '../gate/reported-requests.ts';
 import { showObserved } from '../session/current-step.ts';
 import type { Admission, Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
@@ -31,7 +31,7 @@ function observerOf(config: GateConfig): Observer {
 }
 
 /** Requests whose answers report sessions and tools to a gate. */
-const TELLING: ReadonlySet<unknown> = new Set(['initialize', 'tools/list']);
+const REVEALING: ReadonlySet<unknown> = new Set(['initialize', 'tools/list']);
 
 /** What the middlewares of a route keep with a request that passes as it is. */
 export interface WatchNotes {
@@ -51,7 +51,7 @@ export class WatchedRequest implements ResponseWatcher {
   /** Handlers find their steps until the response is over. */
   readonly #hide: (() => void)[] = [];
   /** Publishes the events of its requests. */
-  #told: ToldRequests | undefined;
+  #reported: ReportedRequests | undefined;
   #minted: string | undefined;
   #adopted: string | undefined;
   /** Watches the response; `undefined` once it is watched. Many answers say nothing to a gate. */
@@ -65,8 +65,8 @@ export class WatchedRequest implements ResponseWatcher {
     // Those that need it get its failure. Where none does, it must not end the process.
     if (isPromise(this.#admission)) this.#admission.catch(() => {});
     this.#last = undefined;
-    const isTold = seen.messages.some(({ method }) => TELLING.has(method));
-    if (isTold || seen.req.method === 'DELETE') this.#needResponse();
+    const isRevealing = seen.messages.some(({ method }) => REVEALING.has(method));
+    if (isRevealing || seen.req.method === 'DELETE') this.#needResponse();
   }
 
   #needResponse(): void {
@@ -85,7 +85,7 @@ export class WatchedRequest implements ResponseWatcher {
       this.#needResponse();
       this.#then((admission) => {
         const requests = this.#seen.messages.filter(({ kind }) => kind === 'request');
-        this.#told = ToldRequests.of(config, { req: this.#seen.req, requests }, admission);
+        this.#reported = ReportedRequests.of(config, { req: this.#seen.req, requests }, admission);
       });
     }
     const { req, source } = this.#seen;
@@ -127,7 +127,7 @@ export class WatchedRequest implements ResponseWatcher {
   onMessage(message: Message): void {
     const { id, result, method } = message.value;
     if (method !== undefined) return;
-    this.#then(() => this.#told?.onMessage(message));
+    this.#then(() => this.#reported?.onMessage(message));
     if (isObject(result)) {
       this.#noteHandshake(id);
       if (Array.isArray(result.tools)) this.#noteTools(result);
@@ -148,7 +148,7 @@ export class WatchedRequest implements ResponseWatcher {
         for (const each of observed) void each.ended(undefined);
       this.#open.clear();
       for (const hide of this.#hide) hide();
-      this.#told?.onClose();
+      this.#reported?.onClose();
     });
   }
 
@@ -242,7 +242,7 @@ export const observeCall: GateConfig['observe'] = (config, exchange, incoming, r
 
 /** Judges all bound calls of a request that passes a gate as it is. */
 export function observeAll(config: GateConfig, exchange: Exchange, admission: Admission): void {
-  if (config.events.isOn) ToldRequests.join(config, exchange, admission);
+  if (config.events.isOn) ReportedRequests.join(config, exchange, admission);
   for (const call of exchange.forwardable) {
     if (call.method !== 'tools/call' || call.kind !== 'request') continue;
     const tool = call.named;

@@ -66,7 +66,7 @@ export function detailsOf(
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {
   const other = held?.tool === tool ? undefined : held;
-  const heldTool = other && (standing?.claimTold(other, ANOTHER) ?? ANOTHER);
+  const heldTool = other && (standing?.claimShown(other, ANOTHER) ?? ANOTHER);
   const hasEnded =
     reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
   const anew = hasEnded ? run?.anew : undefined;

@@ -235,10 +235,10 @@ export function announcing(
   admission: Admission,
   gatesOf: (config: GateConfig) => Gates,
 ): MaybePromise<Transform> {
-  const told = calls.filter(({ config }) => announcesTo(config, admission));
-  if (told.length === 0) return transform;
+  const announced = calls.filter(({ config }) => announcesTo(config, admission));
+  if (announced.length === 0) return transform;
   return after(transform, (own) => {
-    const moved = told.filter(({ movedTo }) => movedTo !== undefined);
+    const moved = announced.filter(({ movedTo }) => movedTo !== undefined);
     const [first] = moved;
     if (first === undefined) return own;
     const leaves = new Map(calls.map(({ config, leaves: at }) => [config, at]));

@@ -318,14 +318,14 @@ export class ListedTools {
   readonly #schemas = new Map<string, ToolSchemas>();
   readonly #workflow: Workflow;
   /** No client can call a glob, so no advice names one. */
-  readonly #untold: ReadonlySet<string>;
+  readonly #globs: ReadonlySet<string>;
   #changes = 0;
 
   constructor(workflow: Workflow) {
     this.#workflow = workflow;
     this.#names = new ListedNames(workflow.id, workflow.toolNames);
     this.#missing = new MissingTools(workflow.toolNames.filter((name) => !isGlob(name)));
-    this.#untold = new Set(workflow.globs);
+    this.#globs = new Set(workflow.globs);
   }
 
   /** Part of a page's key: the same page with the same key teaches nothing new. */
@@ -336,7 +336,7 @@ export class ListedTools {
   /** The bound tools that the reader's own list is known to lack, and all globs. */
   missingFor(reader: string): ReadonlySet<string> {
     const missing = this.#missing.of(reader);
-    return this.#untold.size === 0 ? missing : new Set([...missing, ...this.#untold]);
+    return this.#globs.size === 0 ? missing : new Set([...missing, ...this.#globs]);
   }
 
   /** As {@link ListedNames.note}. */

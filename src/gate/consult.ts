@@ -241,9 +241,9 @@ export async function refusedByGuards(
   call: AskedTool,
 ): Promise<RefusedAt | undefined> {
   const { position } = standing;
-  const { args, own: _, ...told } = call;
+  const { args, own: _, ...given } = call;
   const about = {
-    ...told,
+    ...given,
     args: args.members,
     ...workflow.factsOf(position, call.principal),
   };

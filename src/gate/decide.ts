@@ -227,10 +227,10 @@ export function decideRead(
 
 /** What operators have stopped, asked anew: what is asked may have waited since. */
 export function stopNow(standing: Standing, asked: Question): MaybePromise<RefusedAt | undefined> {
-  const heard = standing.heard();
-  return isPromise(heard)
-    ? heard.then((at) => decide(at, asked, ['operators']))
-    : decide(heard, asked, ['operators']);
+  const informed = standing.askOperators();
+  return isPromise(informed)
+    ? informed.then((at) => decide(at, asked, ['operators']))
+    : decide(informed, asked, ['operators']);
 }
 
 /** Whether it is a step, so that the run's claim must be free. */

@@ -41,18 +41,18 @@ import {
   declareListChanged,
   declaresChanges,
   ListenFilter,
-  tellLists,
-  tellMoved,
-  tellTurned,
+  notifyLists,
+  notifyMoved,
+  notifyTurned,
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { modeNow } from './mode.ts';
 import type { Course } from './play.ts';
 import { ReadFilter } from './reads.ts';
 import { type AwaitedAnswer, type PassedLookup, RecordedLookup } from './recorded-call.ts';
+import { ReportedRequests } from './reported-requests.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
-import { ToldRequests } from './told-requests.ts';
-import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
+import { keepsSecrets, REVEALING_CALLS, visibilityFor } from './visibility.ts';
 
 /** What one gate has made of a call that it lets through. */
 type Gated = AwaitedAnswer | PassedLookup;
@@ -85,8 +85,8 @@ export function enterGate(
   exchange: Exchange,
   admission: Admission,
 ): MaybePromise<boolean> {
-  if (config.events.isOn) ToldRequests.join(config, exchange, admission);
-  if (admission.isTurn) tellTurned(config, admission);
+  if (config.events.isOn) ReportedRequests.join(config, exchange, admission);
+  if (admission.isTurn) notifyTurned(config, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
   const isOpen = modeNow(config, admission.store) === false;
   if ((!bindsPrompts && !bindsResources) || isOpen) return joinGate(config, exchange, admission);
@@ -107,14 +107,14 @@ function joinGate(
     exchange.join(new CachedLists(lists, exchange, admission, onError));
   let isListening = false;
   // The client asks for a task, or opens the stream on which its session is notified of tasks.
-  let hearsOfTasks = exchange.req.method === 'GET';
+  let isAboutTasks = exchange.req.method === 'GET';
   for (const { method } of exchange.messages) {
     isListening ||= method === 'subscriptions/listen';
-    hearsOfTasks ||= method?.startsWith('tasks/') === true;
+    isAboutTasks ||= method?.startsWith('tasks/') === true;
   }
   const listening = isListening && ListenFilter.of(config, exchange, admission);
   if (listening) exchange.join(listening);
-  if (isListening || hearsOfTasks) exchange.join(new TaskFilter(config, exchange, admission));
+  if (isListening || isAboutTasks) exchange.join(new TaskFilter(config, exchange, admission));
   return gate.enter();
 }
 
@@ -159,10 +159,10 @@ class GateFilter implements Filter {
    */
   enter(): MaybePromise<boolean> {
     const config = this.#config;
-    const { callsSinceTold } = this.#admission.session;
+    const { callsSinceNotified } = this.#admission.session;
     // Once for each session: a batch that counts past it leaves this to the next session.
-    const isTelling = callsSinceTold === TELLING_CALLS;
-    if (isTelling && this.#exchange.messages[0]?.method === 'tools/call') this.#tellOfOldList();
+    const isRevealing = callsSinceNotified === REVEALING_CALLS;
+    if (isRevealing && this.#exchange.messages[0]?.method === 'tools/call') this.#reportOldList();
     let isGated = false;
     for (const incoming of this.#exchange.messages) {
       if (incoming.method !== 'tools/call') continue;
@@ -177,11 +177,11 @@ class GateFilter implements Filter {
   }
 
   /** Not where tools are secret: a list of all tools would give them away. */
-  #tellOfOldList(): void {
+  #reportOldList(): void {
     const config = this.#config;
     const isHiding = visibilityFor(config, this.#admission) === 'hide';
     if (isHiding && config.refusal === 'explain')
-      config.clients.tellOf(this.#admission.session, config, 'calls');
+      config.clients.warnOf(this.#admission.session, config, 'calls');
   }
 
   /** Judges the calls one after another, from `at` on. */
@@ -384,7 +384,7 @@ class GateFilter implements Filter {
       call.transform = (message) => {
         if (message.value.result === undefined) return;
         const why = 'it was answered after notForwarded()';
-        call.step.tellUnknown(why, { ran: true, waits: false });
+        call.step.reportUnknown(why, { ran: true, waits: false });
         message.replace(unknownReply(call, false));
       };
       return call.step.withdraw('not_forwarded');
@@ -464,8 +464,8 @@ class GateFilter implements Filter {
     // Lists leave a held run's steps out: an outcome that comes late brings them back.
     const lists = call instanceof ClaimedCall && call.step.isUnknown ? OF_TOOLS : undefined;
     const onMoved = (move: StepMove, isLate = false): void => {
-      const told = lists === undefined ? move : { ...move, lists };
-      tellMoved(this.#config, this.#admission, call.run, told, isLate ? undefined : on);
+      const reported = lists === undefined ? move : { ...move, lists };
+      notifyMoved(this.#config, this.#admission, call.run, reported, isLate ? undefined : on);
     };
     if (call instanceof RecordedLookup) {
       const task = createdTask(message);
@@ -485,7 +485,8 @@ class GateFilter implements Filter {
     const saved = saveOutcome(call, message, onMoved, true);
     if (lists === undefined) return saved;
     return after(saved, (transform) => {
-      if (call.step.state === 'released') tellLists(this.#config, this.#admission, call.run, lists);
+      if (call.step.state === 'released')
+        notifyLists(this.#config, this.#admission, call.run, lists);
       return transform;
     });
   }

@@ -76,29 +76,29 @@ interface OnAnswer {
  * Notifies the run's clients that a move changed their lists. If the move comes with an answer on a
  * stream, the caller is notified there.
  */
-export function tellMoved(
+export function notifyMoved(
   config: GateConfig,
   admission: Admission,
   run: Run,
   move: StepMove,
   answer?: OnAnswer,
 ): void {
-  tellLists(config, admission, run, listsChangedBy(config, run.run, move), answer);
+  notifyLists(config, admission, run, listsChangedBy(config, run.run, move), answer);
 }
 
 /** How many runs to remember at most whose clients were notified of a window. */
-const MOST_TOLD = 10_000;
+const MOST_REPORTED = 10_000;
 
 /**
  * By gate and run: the lists that were reported to the clients, since time alone has changed them.
  */
-const toldOfTime = new WeakMap<Workflow, Map<string, string>>();
+const notifiedOfTime = new WeakMap<Workflow, Map<string, string>>();
 
 /**
  * Notifies the run's clients, once, that a window has opened or closed since the run was saved. No
  * timer watches for it: a call of the run does.
  */
-export function tellOfTime(
+export function notifyOfTime(
   config: GateConfig,
   admission: Admission,
   run: Run,
@@ -112,16 +112,16 @@ export function tellOfTime(
   const saved = workflow.rules.shownAt(position, updatedAt);
   const now = workflow.rules.shownAt(position, at);
   if (saved === now) return;
-  const told = toldOfTime.get(workflow) ?? new Map<string, string>();
-  toldOfTime.set(workflow, told);
+  const notified = notifiedOfTime.get(workflow) ?? new Map<string, string>();
+  notifiedOfTime.set(workflow, notified);
   const key = `${parts.version} ${now}`;
-  if (told.get(run.run) === key) return;
-  putNewest(told, run.run, key, MOST_TOLD);
-  tellLists(config, admission, run, boundLists(workflow));
+  if (notified.get(run.run) === key) return;
+  putNewest(notified, run.run, key, MOST_REPORTED);
+  notifyLists(config, admission, run, boundLists(workflow));
 }
 
 /** Notifies the run's clients that these lists changed. */
-export function tellLists(
+export function notifyLists(
   config: GateConfig,
   admission: Admission,
   run: Run,
@@ -136,15 +136,16 @@ export function tellLists(
   const isSettled = era === 'session' && visibilityFor(config, admission) === 'stable';
   const isOnAnswer =
     !isSettled && isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
-  if (isOnAnswer && lists.includes('tools')) session.callsSinceTold ??= 0;
+  if (isOnAnswer && lists.includes('tools')) session.callsSinceNotified ??= 0;
   run.listChanged(lists, isSettled || isOnAnswer);
   // Not where tools are secret: a list of all tools would give them away.
   const isOpen = !isSettled && isOwn && config.refusal === 'explain';
-  if (isOpen && session.callsSinceTold !== undefined) config.clients.noteTold(session, config);
+  if (isOpen && session.callsSinceNotified !== undefined)
+    config.clients.noteNotified(session, config);
 }
 
 /** Notifies a session's client that its lists show another run from now on, or none. */
-export function tellTurned(config: GateConfig, admission: Admission): void {
+export function notifyTurned(config: GateConfig, admission: Admission): void {
   // Where the client is known not to list again, its lists are the same for all conversations.
   if (config.clients.chosenFor(config, admission) !== 'stable')
     admission.session.notifyChanged(boundLists(config.workflow));
@@ -190,7 +191,7 @@ const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 /** What all gates of a route know of one subscription. */
 interface Subscription {
   /** The lists that a gate reports on this stream: the others must not report them again. */
-  readonly heard: Set<ListKind>;
+  readonly reported: Set<ListKind>;
   /** Whether the upstream honoured nothing: the gates hold the stream open when it ends it. */
   isOurs: boolean;
   isHeldOpen: boolean;
@@ -223,7 +224,7 @@ export class ListenFilter implements Filter {
     this.#admission = admission;
     this.#asked = asked;
     this.#shared = (exchange.subscription as Subscription | undefined) ?? {
-      heard: new Set(),
+      reported: new Set(),
       isOurs: false,
       isHeldOpen: false,
     };
@@ -295,9 +296,9 @@ export class ListenFilter implements Filter {
       if (Object.keys(honoured).length === 0) this.#shared.isOurs = true;
       message.set(['params', 'notifications', subscription], true);
     }
-    const { heard } = this.#shared;
-    const mine = this.#asked.lists.filter((kind) => !heard.has(kind));
-    for (const kind of mine) heard.add(kind);
+    const { reported } = this.#shared;
+    const mine = this.#asked.lists.filter((kind) => !reported.has(kind));
+    for (const kind of mine) reported.add(kind);
     const { tap } = this.#exchange;
     const _meta = { [SUBSCRIPTION_ID]: this.#asked.id };
     // What the gate writes from now on comes after the acknowledgement.

@@ -15,7 +15,7 @@ import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts'
 import { type GuardedStore, persist, StoreUnavailable } from '../step/store-calls.ts';
 import type { WorkflowSwitch } from '../step/switch.ts';
 import { pauseBefore, type Turns } from '../step/turns.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
+import { reportIfHeld } from '../step/unknown-outcome.ts';
 import type {
   ClaimView,
   CommitRequest,
@@ -52,7 +52,7 @@ export interface OutsideMover {
   /** Gives what a run begins with. Default: as the gate does that this process mounts. */
   readonly begin?: Begin | undefined;
   /** Notifies a run's clients that these lists changed. */
-  tell(run: string, lists: readonly ListKind[]): void;
+  notify(run: string, lists: readonly ListKind[]): void;
 }
 
 /** Why a run was not moved. */
@@ -146,7 +146,7 @@ export async function moveFromOutside(
       request: NO_REQUEST,
       onTooLong: () => {},
     };
-    return claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
+    return claimRun(rules, wanted, (own) => notifyMovedOutside(mover, run, own));
   };
   // The move does nothing but its own commit, so it may be repeated.
   let step = (await stops()) ?? (await claim('retry'));
@@ -183,7 +183,7 @@ export async function moveFromOutside(
   const status = await step.saveOrThrow(move, { settles }, remake);
   if (status === 'moved') return 'unchanged';
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
-  tellMovedOutside(mover, run, move);
+  notifyMovedOutside(mover, run, move);
   return move;
 }
 
@@ -225,7 +225,7 @@ export async function recordFromOutside(
     );
     if (saved === undefined) return 'unchanged';
     if (saved === 'unknown') return 'unknown-run';
-    tellMovedOutside(mover, run, saved.move);
+    notifyMovedOutside(mover, run, saved.move);
     return saved.move;
   }
 }
@@ -244,7 +244,7 @@ export async function freezeFromOutside(
   said: Freeze,
   create?: SessionRecord,
 ): Promise<{ readonly isChanged: boolean; readonly state: string } | 'unknown-run'> {
-  const { workflow, store, clock, events, onError, tell } = mover;
+  const { workflow, store, clock, events, onError, notify } = mover;
   const ttlMs = mover.ttlOf(run);
   const token = newToken();
   const lasting = { clock, forMs: TIMES.leaseMs, onError };
@@ -258,7 +258,7 @@ export async function freezeFromOutside(
   if (frozen.status === 'unknown') return 'unknown-run';
   const { state } = frozen.snapshot;
   if (frozen.status === 'unchanged') return { isChanged: false, state };
-  if (!isStableEverywhere(workflow)) tell(run, boundLists(workflow));
+  if (!isStableEverywhere(workflow)) notify(run, boundLists(workflow));
   if (events.isOn) {
     const type = by === undefined ? 'run.unfrozen' : 'run.frozen';
     events.publish({ type, workflow: workflow.id, runKey: run, state, ...said });
@@ -304,8 +304,8 @@ export async function stateAfterStep(
  * Notifies a run's clients of a move that changed their lists. How their gates are mounted is not
  * known here: they may keep ended runs, or begin them anew.
  */
-export function tellMovedOutside(
-  { workflow, tell }: OutsideMover,
+export function notifyMovedOutside(
+  { workflow, notify }: OutsideMover,
   run: string,
   move: StepMove,
 ): void {
@@ -313,12 +313,12 @@ export function tellMovedOutside(
   const lists = (['keep', 'restart'] as const).flatMap((whenEnded) =>
     listsChangedBy({ workflow, whenEnded }, run, move),
   );
-  if (lists.length > 0) tell(run, [...new Set(lists)]);
+  if (lists.length > 0) notify(run, [...new Set(lists)]);
 }
 
 /** Notifies a held run's clients that its steps are back in their lists. */
-export function tellResolved({ workflow, tell }: OutsideMover, run: string): void {
-  if (workflow.claiming.size > 0 && !isStableEverywhere(workflow)) tell(run, ['tools']);
+export function notifyResolved({ workflow, notify }: OutsideMover, run: string): void {
+  if (workflow.claiming.size > 0 && !isStableEverywhere(workflow)) notify(run, ['tools']);
 }
 
 /** The runs whose state's time may be over. */
@@ -342,7 +342,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const record = await mover.store.read(run, mover.ttlOf(run), id);
   const entry = storedIn(record, id);
   if (entry === undefined) return false;
-  tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
+  reportIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
   const rules = { workflow: mover.workflow, whenEnded: 'keep', onError: mover.onError } as const;
   try {
     const viewpoint = { run, actor: undefined };

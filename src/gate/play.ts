@@ -35,7 +35,7 @@ import {
   type Sources,
   stopNow,
 } from './decide.ts';
-import { tellMoved, tellOfTime } from './list-changes.ts';
+import { notifyMoved, notifyOfTime } from './list-changes.ts';
 import {
   type Enforced,
   enforcedOf,
@@ -151,13 +151,15 @@ export class Play {
 
   #read(): ReturnType<Stage> {
     const read = standingNow(this.#config, this.#run);
-    return isPromise(read) ? read.then((at) => this.go(this.#hear(at))) : this.#hear(read);
+    return isPromise(read)
+      ? read.then((at) => this.go(this.#askOperators(at)))
+      : this.#askOperators(read);
   }
 
-  #hear(at: Standing | Absent): ReturnType<Stage> {
+  #askOperators(at: Standing | Absent): ReturnType<Stage> {
     if (typeof at === 'string') return this.#test(at);
-    const heard = this.#isStopped ? at : at.heard();
-    return isPromise(heard) ? heard.then(() => this.go(this.#test(at))) : this.#test(at);
+    const informed = this.#isStopped ? at : at.askOperators();
+    return isPromise(informed) ? informed.then(() => this.go(this.#test(at))) : this.#test(at);
   }
 
   /** Decides about a call by what was read. Only a step goes on to claim its run. */
@@ -171,7 +173,7 @@ export class Play {
       return this.#refuseFor(barred ?? { reason: 'unavailable' });
     if (!at.enforces(question.tool)) return this.#observe(at);
     if (this.#isStep && !this.#goesUnclaimed) return this.#claim;
-    tellOfTime(config, this.#gate.admission, this.#run, at);
+    notifyOfTime(config, this.#gate.admission, this.#run, at);
     const why = decide(at, question, ['state', 'rules']);
     if (why !== undefined) return this.#refuseFor(why);
     const { guards } = question.binding;
@@ -305,7 +307,7 @@ export class Play {
     const claim = (): ReturnType<typeof claimRun> =>
       claimRun(config, wanted, (move) => {
         if (move.trail.event === AFTER) this.#left = move.trail.from;
-        tellMoved(config, this.#gate.admission, run, move);
+        notifyMoved(config, this.#gate.admission, run, move);
       });
     const claimed = isPromise(room)
       ? room.then((isFree) => (isFree ? claim() : ({ reason: 'too-many-held' } as const)))
@@ -336,7 +338,7 @@ export class Play {
     const read = standingNow(this.#config, this.#run);
     const resume = (at: Standing | Absent): ReturnType<Stage> => {
       this.#goesUnclaimed = typeof at === 'object' && isOpenWhileHeld(at.state);
-      return this.#goesUnclaimed ? this.#hear(at) : this.#refuseUnclaimed;
+      return this.#goesUnclaimed ? this.#askOperators(at) : this.#refuseUnclaimed;
     };
     return isPromise(read) ? read.then((at) => this.go(resume(at))) : resume(read);
   }
@@ -351,8 +353,8 @@ export class Play {
     if (found === 'unreadable') return this.#refuseFor({ ...why, reason: found });
     const refuse = (at: Standing): Stage =>
       this.#refuseFor(decide(at, this.#question, BEFORE_MODE) ?? { ...why, standing: at });
-    const heard = found.heard();
-    return isPromise(heard) ? heard.then((at) => this.go(refuse(at))) : refuse(heard);
+    const informed = found.askOperators();
+    return isPromise(informed) ? informed.then((at) => this.go(refuse(at))) : refuse(informed);
   }
 
   /** What a call is granted where its run stands; `undefined`: as where no run is known. */
@@ -405,7 +407,7 @@ export class Play {
       const isLenient = typeof enforced === 'object' && isStepFor(config.workflow, enforced, tool);
       if (!isLenient && !enforces(enforced, tool))
         return step.withdraw().then(() => this.#observe(at));
-      tellOfTime(config, this.#gate.admission, this.#run, at);
+      notifyOfTime(config, this.#gate.admission, this.#run, at);
       const decided = decideStep(at, question, step);
       const { count, why } = decided;
       const { demands, guards } = question.binding;
@@ -472,7 +474,7 @@ export class Play {
     } catch (error) {
       onError(error);
     }
-    tellMoved(this.#config, this.#gate.admission, this.#run, moved);
+    notifyMoved(this.#config, this.#gate.admission, this.#run, moved);
     const standing = at.movedTo(moved.snapshot, step.grantedAt);
     return this.#refuseFor({ reason: 'loop', standing });
   }
@@ -557,8 +559,8 @@ export class Play {
     // Where the state allows no call, the rules say what is missing.
     const byRules = reason === 'state' && standing ? this.#question.ruled(standing) : undefined;
     // A machine's state does not hang on arguments.
-    const isTold = this.#config.workflow.isOrder || byRules?.reason !== 'arguments';
-    const parts = (isTold ? byRules?.parts : undefined) ?? known;
+    const isShown = this.#config.workflow.isOrder || byRules?.reason !== 'arguments';
+    const parts = (isShown ? byRules?.parts : undefined) ?? known;
     this.#why = { ...this.#why, parts };
     return reason === 'state' || parts !== undefined ? this.#wait : this.#answer;
   }

@@ -43,7 +43,7 @@ const READING: ReadonlySet<string | undefined> = new Set([
 ]);
 const UPDATED = 'notifications/resources/updated';
 /** The gates that have reported a method that they do not know. */
-const isTold = new WeakSet<GateConfig>();
+const isReported = new WeakSet<GateConfig>();
 /** A part of that method without slashes, which JSON may escape. */
 const UPDATED_MARK = 'updated';
 /** The member of an answer that has one skill. */
@@ -122,12 +122,12 @@ export class ReadFilter implements Filter {
   /** A method that we do not know may read the resource that it names. */
   #warnOfUnknown({ method, message }: Call): void {
     const { warnOnce, workflow } = this.#config;
-    if (isTold.has(this.#config)) return;
+    if (isReported.has(this.#config)) return;
     if (method === undefined || READING.has(method) || method === 'resources/unsubscribe') return;
     const uri = message.at('params', 'uri');
     if (typeof uri !== 'string' || workflow.reads.ofResource(uri).length === 0) return;
     // Clients choose methods: a set of them could grow without end.
-    isTold.add(this.#config);
+    isReported.add(this.#config);
     const bound = 'a resource that is bound, and the gate does not know the method';
     warnOnce(
       `a request for ${JSON.stringify(method.slice(0, 64))} names ${bound}: it lets it pass`,
@@ -277,7 +277,7 @@ export class ReadFilter implements Filter {
     const first = this.#keepsSecrets ? await this.#test(bound) : undefined;
     // This comes first: a hidden one must not get an error that only bound ones get.
     if (first?.reason !== undefined) {
-      this.#tellRefused(incoming, name, first);
+      this.#reportRefused(incoming, name, first);
       const { aliases } = this.#config;
       const alias = kind === 'prompt' ? aliases.ofName(name) : aliases.ofUri(name);
       askForAlias(this.#exchange.req, incoming, path, alias);
@@ -339,7 +339,7 @@ export class ReadFilter implements Filter {
     const { reason, standing, words } = tested;
     if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
     if (reason === undefined || reason === 'unknown') return this.#end();
-    this.#tellRefused(incoming, name, tested);
+    this.#reportRefused(incoming, name, tested);
     const [only, ...others] = bound;
     // If several bindings must allow it at once, the way to one of them may not suffice.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
@@ -371,7 +371,7 @@ export class ReadFilter implements Filter {
     return 'answered';
   }
 
-  #tellRefused({ id, method = '' }: Call, name: string, { reason, standing }: Tested): void {
+  #reportRefused({ id, method = '' }: Call, name: string, { reason, standing }: Tested): void {
     const { events, workflow } = this.#config;
     if (!events.isOn || reason === undefined || reason === 'unclear' || reason === 'unknown')
       return;

@@ -6,9 +6,9 @@ import type { Run } from '../session/run.ts';
 import {
   Moves,
   type MovingBinding,
+  reportSaved,
   type StepMove,
   type StepOrigin,
-  tellSaved,
 } from '../step/outcome.ts';
 import { MOST_REMADE } from '../step/step.ts';
 import { persist } from '../step/store-calls.ts';
@@ -167,10 +167,10 @@ export class RecordedLookup extends AnswerHolder {
       run.session.moves++;
       this.isUnrecorded = false;
       if (saved === undefined) return AS_IT_CAME;
-      const { move, isTold } = saved;
+      const { move, isReported } = saved;
       this.leaves = move.snapshot;
       if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
-      if (isTold) onMoved(move);
+      if (isReported) onMoved(move);
       return AS_IT_CAME;
     } catch (cause) {
       this.isUnrecorded = true;
@@ -215,7 +215,7 @@ interface RecordedRun extends Pick<RecordRequest, 'run' | 'token' | 'create'> {
  * beside it. Where the run has moved meanwhile, the move is made anew from where it stands then.
  *
  * @param moveFrom gives the move from a position, or why there is none
- * @returns `isTold`: unless another process has reported it; `unknown`: there is no such run
+ * @returns `isReported`: unless another process has reported it; `unknown`: there is no such run
  * @throws Error where the store fails, or the run is unreadable; also what `begin` and `moveFrom`
  * throw
  */
@@ -224,7 +224,7 @@ export async function recordMove<Not extends string | undefined>(
   { run, token, create, begin, forMs, isShared = false }: RecordedRun,
   found: FsmSnapshot,
   moveFrom: (from: Position, isFirst: boolean) => StepMove | Not,
-): Promise<{ move: StepMove; isTold: boolean } | Not | 'unknown'> {
+): Promise<{ move: StepMove; isReported: boolean } | Not | 'unknown'> {
   const { workflow, store, ttlMs, clock, onError } = recorder;
   let { version = 0 } = found;
   const { state, context } = found;
@@ -245,9 +245,9 @@ export async function recordMove<Not extends string | undefined>(
     const answer = await persist(save, { clock, forMs, onError });
     if (answer.status === 'unknown') return answer.status;
     if (answer.status === 'recorded') {
-      const isTold = answer.repeated !== true || !isShared;
-      if (isTold) tellSaved(recorder, move, run, isFirst);
-      return { move, isTold };
+      const isReported = answer.repeated !== true || !isShared;
+      if (isReported) reportSaved(recorder, move, run, isFirst);
+      return { move, isReported };
     }
     ({ version = 0 } = answer.snapshot);
     stands = workflow.stand(answer.snapshot);

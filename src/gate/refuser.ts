@@ -12,7 +12,7 @@ import { isRequestId, type JsonObject } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/advice.ts';
 import type { BoundState } from '../workflow/position.ts';
-import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
+import { partsNaming, partsToReport, retryOf } from '../workflow/rule-words.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
 import { type RefusedAt, whyHidden } from './decide.ts';
@@ -45,7 +45,7 @@ export class Refuser {
 
   /** Refuses a call of a tool that the client's list does not show, without saying so. */
   hide(incoming: Call, tool: string, reason: RefusalReason): MaybePromise<NotLetIn> {
-    this.#tellRefused(incoming, tool, reason, undefined);
+    this.#reportRefused(incoming, tool, reason, undefined);
     return this.#alias(incoming, tool);
   }
 
@@ -99,13 +99,13 @@ export class Refuser {
       return verdictAfter(incoming.drop(), 'answered');
     const run = 'run' in named ? named : undefined;
     const state = known?.state;
-    this.#tellRefused(incoming, tool, reason, state);
+    this.#reportRefused(incoming, tool, reason, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
     const isHidden = (): boolean => known === undefined || whyHidden(known, tool) !== undefined;
     if (this.#keepsSecrets && run && state !== undefined && isHidden())
       return this.#alias(incoming, tool);
-    const isTold = (each: string): boolean => known?.nameTold(each) !== undefined;
-    const parts = partsNaming(why.parts ?? [], isTold);
+    const isShown = (each: string): boolean => known?.nameShown(each) !== undefined;
+    const parts = partsNaming(why.parts ?? [], isShown);
     const details = detailsOf(this.#config, { ...why, parts }, tool, { run, standing: known });
     const demand: Demand = ({ workflow, onError }) => {
       try {
@@ -127,7 +127,7 @@ export class Refuser {
       const available =
         stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
-      const ruledBy = parts.length === 0 ? {} : { parts: partsToTell(parts), ...retryOf(parts) };
+      const ruledBy = parts.length === 0 ? {} : { parts: partsToReport(parts), ...retryOf(parts) };
       const refusal = { workflow, state, tool, reason, ...found, available, ...ruledBy };
       const said = { ...details, foreseen };
       const own = reason === 'guard' ? why.words : undefined;
@@ -140,7 +140,7 @@ export class Refuser {
   }
 
   /** @param state as the store has it */
-  #tellRefused(
+  #reportRefused(
     incoming: Call,
     tool: string,
     reason: RefusalReason,
@@ -158,7 +158,7 @@ export class Refuser {
   refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<NotLetIn> {
     const { workflow, warnOnce } = this.#config;
     if (named.warning !== undefined) warnOnce(named.warning);
-    this.#tellRefused(incoming, tool, 'no-run', undefined);
+    this.#reportRefused(incoming, tool, 'no-run', undefined);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     return this.#answerRefused(incoming, refusal, { words: named.advice });
   }

@@ -11,7 +11,7 @@ import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';
 import type { Refused, Step } from '../step/step.ts';
 import type { WorkflowFreeze, WorkflowSwitch } from '../step/switch.ts';
 import { turnKey } from '../step/turns.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
+import { reportIfHeld } from '../step/unknown-outcome.ts';
 import type {
   ClaimView,
   Freeze,
@@ -329,7 +329,7 @@ export class Standing implements Stand {
   }
 
   /** Asks what operators say of all runs; at once where they were asked in the last 500 ms. */
-  heard(): MaybePromise<this> {
+  askOperators(): MaybePromise<this> {
     const said = this.parts.word?.now();
     if (isPromise(said))
       return said.then((known) => {
@@ -359,14 +359,14 @@ export class Standing implements Stand {
   }
 
   /** The name of a tool for the client; `otherwise` where `visible` never shows it that tool. */
-  nameTold(tool: string, otherwise?: string): string | undefined {
+  nameShown(tool: string, otherwise?: string): string | undefined {
     return this.sight?.unlisted.has(this.workflow.keyOf(tool)) === true ? otherwise : tool;
   }
 
-  /** As {@link nameTold} of a claim's tool; `otherwise` for a move from outside, which has none. */
-  claimTold(claim: ClaimView, otherwise?: string): string | undefined {
+  /** As {@link nameShown} of a claim's tool; `otherwise` for a move from outside, which has none. */
+  claimShown(claim: ClaimView, otherwise?: string): string | undefined {
     if (isFromOutside(claim)) return otherwise;
-    return this.nameTold(this.workflow.renamings.currentOf(claim.tool), otherwise);
+    return this.nameShown(this.workflow.renamings.currentOf(claim.tool), otherwise);
   }
 
   /**
@@ -481,7 +481,7 @@ export function standingIn(
   const stored = storedIn(record, workflow.id);
   if (stored !== undefined) {
     const key = { run: run.run, workflow: workflow.id };
-    tellIfHeld({ key, ...stored, now: record?.now }, config);
+    reportIfHeld({ key, ...stored, now: record?.now }, config);
   }
   try {
     const word = run.store.switchOf(workflow.id);

@@ -249,8 +249,8 @@ function textOf({ says, next, pass, summary, recent = [] }: WorkflowStatus): str
   if (summary !== undefined)
     lines.push(`Summary: ${typeof summary === 'string' ? summary : JSON.stringify(summary)}`);
   if (recent.length > 0) {
-    const told = recent.map(({ event = null, ...each }) => entryWords({ event, ...each }));
-    lines.push(`Last, the newest at the end: ${told.join('; ')}.`);
+    const shown = recent.map(({ event = null, ...each }) => entryWords({ event, ...each }));
+    lines.push(`Last, the newest at the end: ${shown.join('; ')}.`);
   }
   return lines.join('\n');
 }

@@ -89,7 +89,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const isSaved = storedIn(record, workflow.id) !== undefined;
   const recent = isSaved ? await recentOf(gate, run, standing) : [];
   const { reached, stopped, leavesAt: at, parts } = standing;
-  const { said } = await standing.heard();
+  const { said } = await standing.askOperators();
   const isStopped = (tool?: string): boolean => stopIn(said, workflow, tool)?.reason === 'frozen';
   const stops = isStopped() && stopped === undefined ? ('workflow' as const) : undefined;
   const underWay = stopped?.reason ?? (stops ? 'frozen' : standing.underWay);
@@ -102,14 +102,14 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const left =
     at === undefined ? at : { leavesAt: new Date(at).toISOString(), leavesInMs: at - parts.now };
   const summary = summaryOf(gate, standing);
-  const told = {
+  const shown = {
     workflow: workflow.id,
     status: hasEnded ? ('ended' as const) : underWay,
     state: reached.state,
     ...(waitsFor && { waitsFor }),
   };
   const facts = {
-    ...told,
+    ...shown,
     stops,
     available: next.map(({ tool }) => tool),
     leadsOn,
@@ -119,7 +119,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     words: hasEnded ? begunAnew(standing, run) : undefined,
   };
   return {
-    ...told,
+    ...shown,
     says: statusWords(facts),
     next: hasEnded && run.anew !== undefined ? [...next, ...starters] : next,
     ...(pass && { pass }),
@@ -185,7 +185,7 @@ function awaited(
   if (stopped !== undefined) return OPERATOR;
   if (underWay !== 'idle') {
     const what = underWay === 'held' ? 'operator' : 'step';
-    const tool = claim && standing.claimTold(claim);
+    const tool = claim && standing.claimShown(claim);
     return tool === undefined ? { what } : { what, tool };
   }
   const leavesAt = workflow.leavesAt({ ...reached, updatedAt });
@@ -257,10 +257,10 @@ async function recentOf(
 ): Promise<readonly RecentEntry[] | undefined> {
   try {
     const entries = await store.history({ run, workflow: workflow.id }, MOST_RECENT);
-    const told = entries.filter(
-      ({ tool }) => tool === undefined || standing.nameTold(tool) !== undefined,
+    const shown = entries.filter(
+      ({ tool }) => tool === undefined || standing.nameShown(tool) !== undefined,
     );
-    return told.map(({ tool, event, from, to, outcome }) => ({
+    return shown.map(({ tool, event, from, to, outcome }) => ({
       ...(tool !== undefined && { tool }),
       ...(tool === undefined && event !== null && { event }),
       from,

@@ -34,7 +34,7 @@ import {
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { tellMoved } from './list-changes.ts';
+import { notifyMoved } from './list-changes.ts';
 import { type Recordable, RecordedLookup } from './recorded-call.ts';
 
 const TASKS = Buffer.from('tasks');
@@ -103,12 +103,12 @@ export class TaskFilter implements Filter {
     const run = admission.runNamed(task.ticket.run);
     const on = { exchange: this.#exchange, message };
     const onMoved: MoveListener = (move, isLate) =>
-      tellMoved(this.#config, admission, run, move, isLate ? undefined : on);
+      notifyMoved(this.#config, admission, run, move, isLate ? undefined : on);
     const gates = Gates.of(this.#config, this.#exchange);
     const transform = await task.finish(reply, { admission, run, gates, onMoved });
     if (reply === undefined) return;
     transform(reply);
-    if (reply.changed) end.tell(reply);
+    if (reply.changed) end.report(reply);
   }
 }
 
@@ -412,7 +412,7 @@ interface TaskEnd {
   /** What the call would have got without a task; `undefined` where the task was cancelled. */
   readonly reply: Message | undefined;
   /** Writes a changed reply back into the message, as far as the message has room for it. */
-  tell(reply: Message): void;
+  report(reply: Message): void;
   /** Hides the end from the client, who may ask again. */
   postpone(): void;
 }
@@ -469,8 +469,12 @@ function endOf(
   postpone: () => void,
 ): TaskEnd | undefined {
   if (typeof taskId !== 'string') return undefined;
-  const end = (shown: Pick<TaskEnd, 'reply' | 'tell'>): TaskEnd => ({ taskId, ...shown, postpone });
-  if (status === 'cancelled') return end({ reply: undefined, tell() {} });
+  const end = (shown: Pick<TaskEnd, 'reply' | 'report'>): TaskEnd => ({
+    taskId,
+    ...shown,
+    postpone,
+  });
+  if (status === 'cancelled') return end({ reply: undefined, report() {} });
   if (status === 'completed' && isObject(result)) return end(replyAt(message, [at], 'result'));
   if (status === 'failed' && isObject(error)) return end(replyAt(message, [at], 'error'));
   const isError = status === 'failed';
@@ -483,12 +487,12 @@ function replyAt(
   message: Message,
   path: readonly string[],
   member: 'result' | 'error',
-): Pick<TaskEnd, 'reply' | 'tell'> {
+): Pick<TaskEnd, 'reply' | 'report'> {
   const place = [...path, member];
   const text = `{"jsonrpc":"2.0","id":0,"${member}":${message.textAt(place) ?? '{}'}}`;
   return {
     reply: new Message(JSON.parse(text) as JsonObject, text),
-    tell(reply) {
+    report(reply) {
       const changed = reply.textAt([member]);
       if (changed !== undefined) message.setText(place, changed);
     },
@@ -503,10 +507,10 @@ function replyByStatus(
   message: Message,
   at: 'params' | 'result',
   isError: boolean,
-): Pick<TaskEnd, 'reply' | 'tell'> {
+): Pick<TaskEnd, 'reply' | 'report'> {
   return {
     reply: new Message({ jsonrpc: '2.0', id: 0, result: { content: [], isError } }),
-    tell(reply) {
+    report(reply) {
       if (isError || reply.at('result', 'isError') !== true) return;
       const content = reply.at('result', 'content');
       const words = Array.isArray(content) && isObject(content[0]) ? content[0].text : undefined;

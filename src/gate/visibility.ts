@@ -2,7 +2,7 @@
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
  * app says of each, and when a warning reports one.
  */
-import { putNewest, Told } from '../basics/clock.ts';
+import { putNewest, Reported } from '../basics/clock.ts';
 import { asciiText } from '../basics/names.ts';
 import { wrongAnswer } from '../basics/options.ts';
 import type { LiveSession } from '../session/live-session.ts';
@@ -59,12 +59,12 @@ const PROXIED = / \(via mcp-remote [^()]*\)$/;
 const UNNAMED: ClientInfo = Object.freeze({ name: '', version: '' });
 
 /** So many calls without a new list reveal a client that never asks for one. */
-export const TELLING_CALLS = 3;
+export const REVEALING_CALLS = 3;
 /** So do so many sessions of a name that ended without one, of its last ones that were notified. */
-const TELLING_SESSIONS = 3;
+const REVEALING_SESSIONS = 3;
 const LAST_SESSIONS = 5;
 /** So many names are reported. Clients choose them, and could fill a log. */
-const MOST_TOLD = 100;
+const MOST_REPORTED = 100;
 
 const STALE_HIDE =
   'visibility "hide" has no effect where calls name their runs by a handle: a list names none. ' +
@@ -96,7 +96,7 @@ export interface ListingRules extends Observers {
 /** What is known of the clients of one mounted gate. */
 export class ListingClients {
   readonly #chosen = new WeakMap<ClientInfo, Visibility>();
-  readonly #told = new Told(MOST_TOLD);
+  readonly #reported = new Reported(MOST_REPORTED);
   /** By name, the last sessions that were notified of a new list; the least recent name first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
 
@@ -127,16 +127,16 @@ export class ListingClients {
    * A session is notified that its list of tools changed. A client that never lists again may call
    * nothing more, and end: its next session that is notified reveals it.
    */
-  noteTold(session: LiveSession, config: ListingRules): void {
+  noteNotified(session: LiveSession, config: ListingRules): void {
     const { name } = session.record.clientInfo ?? UNNAMED;
     const last = this.#sessions.get(name) ?? [];
     if (last.includes(session)) return;
-    putNewest(this.#sessions, name, [...last, session].slice(-LAST_SESSIONS), MOST_TOLD);
+    putNewest(this.#sessions, name, [...last, session].slice(-LAST_SESSIONS), MOST_REPORTED);
     const ended = last.filter(
-      ({ isOver, callsSinceTold }) => isOver && callsSinceTold !== undefined,
+      ({ isOver, callsSinceNotified }) => isOver && callsSinceNotified !== undefined,
     );
-    if (ended.length < TELLING_SESSIONS || last.some(({ listsAgain }) => listsAgain)) return;
-    this.tellOf(session, config, 'sessions');
+    if (ended.length < REVEALING_SESSIONS || last.some(({ listsAgain }) => listsAgain)) return;
+    this.warnOf(session, config, 'sessions');
   }
 
   /**
@@ -144,13 +144,13 @@ export class ListingClients {
    *
    * @param by what revealed it: the calls of this session, or the earlier sessions of its name
    */
-  tellOf(
+  warnOf(
     { record }: LiveSession,
     { visibility, workflow, onWarning }: ListingRules,
     by: 'calls' | 'sessions',
   ): void {
     const { name } = record.clientInfo ?? UNNAMED;
-    if (!this.#told.isNew(name)) return;
+    if (!this.#reported.isNew(name)) return;
     const quoted = asciiText(name);
     const line =
       typeof visibility === 'function'
@@ -160,8 +160,8 @@ export class ListingClients {
     const seen =
       by === 'calls'
         ? `the client ${quoted} was notified that its list of tools changed, and called ` +
-          `${TELLING_CALLS} times without listing again`
-        : `${TELLING_SESSIONS} sessions of the client ${quoted} were notified that their list of ` +
+          `${REVEALING_CALLS} times without listing again`
+        : `${REVEALING_SESSIONS} sessions of the client ${quoted} were notified that their list of ` +
           'tools changed, and ended without listing again';
     onWarning(
       `${seen}, as far as this process saw. Its model may not see what "${workflow.id}" allows ` +

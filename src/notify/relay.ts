@@ -93,7 +93,7 @@ export class Relay {
     this.#clock = clock;
     this.#listener = listener;
     this.#unsubscribe = bus
-      .subscribe((text) => this.#hear(text), this.#leaving.signal)
+      .subscribe((text) => this.#receive(text), this.#leaving.signal)
       .then((leave) => {
         this.#hasJoined = true;
         return leave;
@@ -112,7 +112,7 @@ export class Relay {
   /** Sends a message on the newest stream of a session, here or on another instance. */
   notify(session: RelayedSession, message: JsonObject): void {
     if (session.streams.audible(this.#clock.now())) session.streams.send(message);
-    else this.tell(session.run, { kind: 'notify', method: String(message.method) });
+    else this.sendHint(session.run, { kind: 'notify', method: String(message.method) });
   }
 
   /** A stream was opened here: from now on this instance speaks to the client. */
@@ -131,7 +131,7 @@ export class Relay {
   /** The last stream of a session closed here. */
   closed(session: RelayedSession): void {
     if (!this.#speaking.delete(session)) return;
-    this.tell(session.run, { kind: 'silence' });
+    this.sendHint(session.run, { kind: 'silence' });
     if (this.#speaking.size === 0) this.#stopHeartbeat();
   }
 
@@ -143,7 +143,7 @@ export class Relay {
   changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
     const but = session === undefined ? {} : { but: topicOf(session) };
-    this.tell(run, { kind: 'changed', ...(onlyTools ? {} : { lists: [...lists] }), ...but });
+    this.sendHint(run, { kind: 'changed', ...(onlyTools ? {} : { lists: [...lists] }), ...but });
   }
 
   /** Stops listening, or the attempt to listen. */
@@ -162,17 +162,17 @@ export class Relay {
   }
 
   #announce({ run, streams }: RelayedSession): void {
-    this.tell(run, { kind: 'stream', openedAt: streams.openedAt });
+    this.sendHint(run, { kind: 'stream', openedAt: streams.openedAt });
   }
 
   /** Sends the other instances a hint. A bus that is down, or throws, only loses it. */
-  tell(run: string, hint: Hint): void {
+  sendHint(run: string, hint: Hint): void {
     const sent = { v: 1, ...hint, to: topicOf(run), from: this.#self };
     const publish = async (): Promise<void> => this.#bus.publish(JSON.stringify(sent));
     publish().catch((error: unknown) => this.#listener.onError(error));
   }
 
-  #hear(text: string): void {
+  #receive(text: string): void {
     let hint: ParsedBy<typeof envelope> | undefined;
     try {
       // Another app, or another version, may have sent anything.
@@ -235,7 +235,7 @@ export class Streams {
   mutedUntil = 0;
   mutedBy = '';
   /** Messages that found no stream, the last one of each method, for the client's next stream. */
-  readonly #unheard = new Map<unknown, JsonObject>();
+  readonly #undelivered = new Map<unknown, JsonObject>();
 
   get size(): number {
     return this.#open.length;
@@ -244,8 +244,8 @@ export class Streams {
   add(tap: Tap): void {
     if (this.#open.includes(tap)) return;
     this.#open.push(tap);
-    for (const message of this.#unheard.values()) tap.inject(message);
-    this.#unheard.clear();
+    for (const message of this.#undelivered.values()) tap.inject(message);
+    this.#undelivered.clear();
   }
 
   remove(tap: Tap): void {
@@ -259,7 +259,7 @@ export class Streams {
    */
   send(message: JsonObject): boolean {
     const newest = this.#open.at(-1);
-    if (newest === undefined) this.#unheard.set(message.method, message);
+    if (newest === undefined) this.#undelivered.set(message.method, message);
     else newest.inject(message);
     return newest !== undefined;
   }

@@ -115,7 +115,7 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
   const listener = (event: unknown): void => {
     // What a listener of a channel throws would end the process.
     try {
-      telemetry.hear(event as InterlockEvent);
+      telemetry.take(event as InterlockEvent);
     } catch (error) {
       diag.error('mcp-interlock/otel: an event became no telemetry', error);
     }
@@ -161,8 +161,8 @@ export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => 
   // Asked apart from the store, which may be down with the bus.
   const deaf = gauge('mcp_interlock.bus.deaf', '1', '1 while the bus receives nothing, else 0.');
   const listen = (result: ObservableResult): void => {
-    const heard = counted.flatMap((runs) => runs.hearsBus ?? []);
-    if (heard.length > 0) result.observe(heard.includes(false) ? 1 : 0);
+    const receives = counted.flatMap((runs) => runs.hearsBus ?? []);
+    if (receives.length > 0) result.observe(receives.includes(false) ? 1 : 0);
   };
   deaf.addCallback(listen);
   return () => {

@@ -169,7 +169,7 @@ export class Telemetry {
   }
 
   /** Events of other types become no telemetry. */
-  readonly #hearing: {
+  readonly #handlers: {
     readonly [Type in InterlockEvent['type']]?: (event: EventOf<Type>) => void;
   } = {
     'call.started': (event) => this.#start(event),
@@ -234,9 +234,9 @@ export class Telemetry {
     },
   };
 
-  hear(event: InterlockEvent): void {
-    const hear = this.#hearing[event.type] as ((event: InterlockEvent) => void) | undefined;
-    hear?.(event);
+  take(event: InterlockEvent): void {
+    const take = this.#handlers[event.type] as ((event: InterlockEvent) => void) | undefined;
+    take?.(event);
   }
 
   /** Ends the spans that are open. */

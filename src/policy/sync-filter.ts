@@ -36,7 +36,7 @@ interface Mutation {
   readonly id: RequestId;
   readonly tool: string;
   readonly patterns: readonly string[];
-  told: boolean;
+  isReported: boolean;
 }
 
 /** Decorates the lists and the successful changes of one exchange. */
@@ -59,7 +59,7 @@ export class SyncFilter implements Filter {
       const patterns = staleAfter(tool, config);
       if (patterns === undefined) continue;
       this.#mutations ??= new Map();
-      this.#mutations.set(id, { id, tool, patterns, told: false });
+      this.#mutations.set(id, { id, tool, patterns, isReported: false });
     }
   }
 
@@ -124,9 +124,9 @@ export class SyncFilter implements Filter {
     const block = { type: 'text', text: invalidationText(tool, patterns) };
     const where = this.config.placement === 'append' ? 'end' : 'start';
     message.insert(['result', 'content'], block, where);
-    if (!mutation.told) {
-      mutation.told = true;
-      this.#tell(mutation);
+    if (!mutation.isReported) {
+      mutation.isReported = true;
+      this.#notify(mutation);
     }
   }
 
@@ -136,7 +136,7 @@ export class SyncFilter implements Filter {
   }
 
   /** Notifies the app once. What its functions throw, or reject with, is ignored. */
-  #tell({ tool, patterns, id: requestId }: Mutation): void {
+  #notify({ tool, patterns, id: requestId }: Mutation): void {
     if (this.#events.isOn) this.#events.publish({ type: 'invalidated', tool, patterns, requestId });
     const { onInvalidation, notificationSink, now } = this.config;
     try {

@@ -16,7 +16,7 @@ import { bareContext, snapshotBehind } from '../workflow/envelope.ts';
 import { bareCall, type Decided } from '../workflow/facts.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Next } from '../workflow/position.ts';
-import { partsToTell, partWords, retryOf } from '../workflow/rule-words.ts';
+import { partsToReport, partWords, retryOf } from '../workflow/rule-words.ts';
 import { Together } from '../workflow/together.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { RunView } from './runs-options.ts';
@@ -151,9 +151,9 @@ function refusalOf(
   const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
   const found = standing.partsAgainst(tool);
-  const told = found.length === 0 ? {} : { parts: partsToTell(found), ...retryOf(found) };
+  const facts = found.length === 0 ? {} : { parts: partsToReport(found), ...retryOf(found) };
   const { available } = standing;
-  const refusal = { workflow: workflow.id, state, tool, available, reason, ...told };
+  const refusal = { workflow: workflow.id, state, tool, available, reason, ...facts };
   const rules = partWords(found, reason === 'state');
   if (reason !== 'state')
     return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool, isOrder, rules }) };
@@ -268,8 +268,8 @@ export function whatIf<S extends string, E extends string>(
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');
   }
   if (!('tool' in move)) {
-    const told = workflow.isOrder ? bareCall(move.event, now) : undefined;
-    const next = workflow.next(from, move.event, move.payload, told);
+    const facts = workflow.isOrder ? bareCall(move.event, now) : undefined;
+    const next = workflow.next(from, move.event, move.payload, facts);
     return next.handled ? arriveAt(from, next, move.event, now) : stay('unhandled');
   }
   const { tool, outcome } = move;

@@ -181,11 +181,11 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
   );
   const movers = runs.map((each) => each[MOVER]);
   for (const mover of movers) checkFailOn(mover, rules.failOn);
-  const [{ clock, onError: told } = movers[0] as RunsMover] = movers;
-  const tell = onError === undefined ? told : safely(onError);
+  const [{ clock, onError: theirs } = movers[0] as RunsMover] = movers;
+  const onFault = onError === undefined ? theirs : safely(onError);
   const now = (): number => clock.now();
   const look = (withKeys: boolean) => (): Promise<WorkflowHealth[]> =>
-    Promise.all(movers.map((mover) => lookAt(mover, rules.stuckAfterMs, withKeys, tell)));
+    Promise.all(movers.map((mover) => lookAt(mover, rules.stuckAfterMs, withKeys, onFault)));
   const counts = shared(look(false), rules.maxAgeMs, now);
   const lists = shared(look(true), rules.maxAgeMs, now);
 
@@ -193,7 +193,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
     try {
       return (await authorize?.(req)) === true;
     } catch (error) {
-      tell(error);
+      onFault(error);
       return false;
     }
   };
@@ -206,7 +206,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
   const handler = (req: IncomingMessage, res: ServerResponse): void =>
     void answer(req)
       .then((made) => write(req, res, made))
-      .catch(tell);
+      .catch(onFault);
   return Object.assign(handler, {
     live: (req: IncomingMessage, res: ServerResponse): void =>
       write(req, res, isLook(req) ? ALIVE : NOT_ALLOWED),
@@ -220,7 +220,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
 /** An alarm that could never ring is a mistake. */
 function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
   if (failOn.some((each) => each !== 'bus')) indexOf(mover, 'workflowHealth({ failOn })');
-  if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
+  if (!failOn.includes('bus') || mover.sessions?.receivesOthers !== undefined) return;
   throw configError(
     'workflowHealth(): failOn: "bus" needs runs of a bus: write runsOf(gate, { sessions }) with ' +
       'the sessions of sessionStore({ bus })',
@@ -232,7 +232,7 @@ async function lookAt(
   mover: RunsMover,
   forMs: number,
   withKeys: boolean,
-  tell: (error: unknown) => void,
+  onFault: (error: unknown) => void,
 ): Promise<WorkflowHealth> {
   const inTime = <T>(asked: Promise<T>, late: T): Promise<T> =>
     new Promise((resolve) => {
@@ -241,7 +241,7 @@ async function lookAt(
     });
   const or = <T>(asked: Promise<T>, failed: T): Promise<T> =>
     asked.catch((error: unknown) => {
-      tell(error);
+      onFault(error);
       return failed;
     });
   const { store, workflow } = mover;
@@ -250,9 +250,9 @@ async function lookAt(
   const switched = Promise.resolve(own?.read());
   const [state, found, freeze, evicting] = await Promise.all([
     inTime(or<WorkflowHealth['store']>(proven, 'failing'), 'failing'),
-    inTime(countedIn(mover, forMs, withKeys, tell), { index: 'unavailable' }),
+    inTime(countedIn(mover, forMs, withKeys, onFault), { index: 'unavailable' }),
     inTime(or(switched, undefined), undefined),
-    inTime(or(evictionsIn(mover, tell), undefined), undefined),
+    inTime(or(evictionsIn(mover, onFault), undefined), undefined),
   ]);
   const isRestored = own !== undefined && Math.abs(mover.clock.now() - own.restoredAt) < LOSS_MS;
   const stopped = freeze ? listStopped(freeze) : [];
@@ -275,7 +275,7 @@ const evicted = new WeakMap<RunsMover['store'], { keys: number; roseAt: number }
 
 async function evictionsIn(
   { store, clock }: RunsMover,
-  tell: (error: unknown) => void,
+  onFault: (error: unknown) => void,
 ): Promise<WorkflowHealth['evictions']> {
   if (store.evictedKeys === undefined) return undefined;
   const keys = await store.evictedKeys();
@@ -288,7 +288,7 @@ async function evictionsIn(
   known.keys = keys;
   if (more > 0) {
     known.roseAt = clock.now();
-    tell(new Error(`the server of the store has evicted ${more} keys: runs may be lost`));
+    onFault(new Error(`the server of the store has evicted ${more} keys: runs may be lost`));
   }
   return Math.abs(clock.now() - known.roseAt) < LOSS_MS ? 'rising' : undefined;
 }
@@ -301,7 +301,7 @@ async function countedIn(
   mover: RunsMover,
   forMs: number,
   withKeys: boolean,
-  tell: (error: unknown) => void,
+  onFault: (error: unknown) => void,
 ): Promise<Omit<WorkflowHealth, 'workflow' | 'store'>> {
   if (!hasIndex(mover)) return { index: 'none' };
   try {
@@ -321,7 +321,7 @@ async function countedIn(
     if (counted) return { index: 'ok', ...counted, ...listed };
     return { index: 'uncounted', held: held.runs.length, stuck: stuck.runs.length, ...listed };
   } catch (error) {
-    tell(error);
+    onFault(error);
     return { index: 'unavailable' };
   }
 }
@@ -348,8 +348,8 @@ function reportOf(
   workflows: readonly WorkflowHealth[],
   failOn: readonly FailOn[],
 ): HealthReport {
-  const heard = movers.flatMap(({ sessions }) => sessions?.hearsOthers ?? []);
-  const isDeaf = heard.includes(false);
+  const receives = movers.flatMap(({ sessions }) => sessions?.receivesOthers ?? []);
+  const isDeaf = receives.includes(false);
   const isBlind = workflows.some(({ index }) => index === 'unavailable');
   const faults: readonly (readonly [HealthReport['failing'][number], boolean])[] = [
     ['store', workflows.some(({ store }) => store !== 'ok')],
@@ -378,7 +378,7 @@ function reportOf(
     status: failing.length === 0 ? well : 'failing',
     failing,
     ...(degraded.length > 0 && { degraded }),
-    ...(heard.length > 0 && { bus: isDeaf ? 'deaf' : 'hears' }),
+    ...(receives.length > 0 && { bus: isDeaf ? 'deaf' : 'hears' }),
     workflows,
   };
 }

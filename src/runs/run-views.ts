@@ -13,7 +13,7 @@ import {
   stillObserved,
 } from '../gate/mode.ts';
 import { countUnread, Standing } from '../gate/standing.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
+import { reportIfHeld } from '../step/unknown-outcome.ts';
 import type {
   AtomicStateStore,
   FoundRun,
@@ -254,7 +254,7 @@ export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
 function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
   const { workflow } = mover;
   for (const { run, ...found } of runs)
-    tellIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
+    reportIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
   return {
     runs: runs.map((found) => viewOfFound(mover, found, now)),
     ...(next !== undefined && { next }),

@@ -75,7 +75,7 @@ export function keptBy(workflow: Workflow, given: RunsOptions): RunsMover {
       turns: keeper.turns,
       begin,
       ...observersOf(own, config),
-      tell: (run, lists) => sessions.tellListChanged(run, lists),
+      notify: (run, lists) => sessions.notifyListChanged(run, lists),
       sessions,
     };
   }
@@ -96,7 +96,7 @@ export function keptBy(workflow: Workflow, given: RunsOptions): RunsMover {
     turns: new Turns(systemClock),
     begin,
     ...observers,
-    tell: () => {},
+    notify: () => {},
   };
 }
 

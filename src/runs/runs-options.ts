@@ -493,9 +493,9 @@ export function parseInside(
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseSend(options: unknown): ParsedBy<typeof sendSchema> {
   const { arguments: args, result, ...sent } = parseOptions('send()', sendSchema, options);
-  const told = { ...withJson('send()', sent) };
+  const given = { ...withJson('send()', sent) };
   return {
-    ...told,
+    ...given,
     ...(args !== undefined && { arguments: jsonIn('send()', args, 'arguments') as typeof args }),
     ...(result !== undefined && { result: jsonIn('send()', result, 'result') }),
   };

@@ -11,22 +11,22 @@ import {
   freezeFromOutside,
   moveFromOutside,
   moveOfHeld,
+  notifyMovedOutside,
+  notifyResolved,
   outsideBeginning,
   overdueRuns,
   ruledCallOfHeld,
   stateAfterStep,
   switchOf,
-  tellMovedOutside,
-  tellResolved,
 } from '../gate/outside.ts';
 import { isFromOutside, storedIn } from '../gate/standing.ts';
 import { isStableEverywhere } from '../gate/visibility.ts';
 import { ownStep } from '../session/current-step.ts';
 import { ownerOf } from '../session/run-key.ts';
 import { ANEW, restartOf } from '../step/claim.ts';
-import { moveTo, tellSaved } from '../step/outcome.ts';
+import { moveTo, reportSaved } from '../step/outcome.ts';
 import { listStopped, type Stopped } from '../step/switch.ts';
-import { tellIfHeld } from '../step/unknown-outcome.ts';
+import { reportIfHeld } from '../step/unknown-outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry, WorkflowRecord } from '../stores/store.ts';
 import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
 import type { StateExpression } from '../workflow/position.ts';
@@ -122,7 +122,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * `undefined` where the runs are not of sessions with a bus.
    */
   get hearsBus(): boolean | undefined {
-    return this.#mover.sessions?.hearsOthers;
+    return this.#mover.sessions?.receivesOthers;
   }
 
   /** The gate's id. */
@@ -137,7 +137,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const { record, now } = found;
     const { workflow } = this.#mover;
     if (record !== undefined)
-      tellIfHeld({ key: { run, workflow: workflow.id }, ...record, now }, this.#mover);
+      reportIfHeld({ key: { run, workflow: workflow.id }, ...record, now }, this.#mover);
     return viewOfRun(this.#mover, { run, ...found, ...record }, found.principal, now);
   }
 
@@ -236,12 +236,12 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /** Reports that there is no run under the key any more. */
   #gone(run: string): void {
-    const { sessions, tell, events } = this.#mover;
+    const { sessions, notify, events } = this.#mover;
     sessions?.forgetRun(run);
     if (events.isOn) events.publish({ type: 'run.ended', cause: 'deleted', runKey: run });
     // A session's client has lost its session; other clients begin a new run.
     if (sessions !== undefined && !isSession(run) && !isStableEverywhere(this.#workflow))
-      tell(run, ['tools', ...readLists(this.#workflow)]);
+      notify(run, ['tools', ...readLists(this.#workflow)]);
   }
 
   /** The newest `limit` entries of the run's trail, the oldest of them first. Default 50. */
@@ -583,8 +583,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
         entry: { ...entry, from: stored.state, event: null },
       });
       const { state } = viewOfRun(this.#mover, { run, ...found.record }, undefined, found.now);
-      this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
-      tellResolved(this.#mover, run);
+      this.#notifyResolved(run, { tool: claim.tool, outcome, state, actor, note });
+      notifyResolved(this.#mover, run);
       return { resolved: true, state };
     }
     const begun = stored.version === 0 ? await outsideBeginning(this.#mover, run)?.() : undefined;
@@ -612,13 +612,13 @@ export class Runs<E extends string = string, Q = StateExpression> {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
     const { to: state } = move.trail;
-    this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
-    tellSaved(this.#mover, move, run, stored.version === 0);
-    tellMovedOutside(this.#mover, run, { ...move, lists: ['tools'] });
+    this.#notifyResolved(run, { tool: claim.tool, outcome, state, actor, note });
+    reportSaved(this.#mover, move, run, stored.version === 0);
+    notifyMovedOutside(this.#mover, run, { ...move, lists: ['tools'] });
     return { resolved: true, state };
   }
 
-  #tellResolved(
+  #notifyResolved(
     runKey: string,
     said: Omit<Extract<EventDraft, { type: 'run.resolved' }>, 'type' | 'runKey' | 'workflow'>,
   ): void {

@@ -33,7 +33,7 @@ export async function sendTo(
     );
   let lacks: readonly string[] = [];
   const change = (from: Position, isFirst: boolean, at: number): StepMove | undefined => {
-    const call = workflow.rules.toldCall(name, run, at, { args, result, by });
+    const call = workflow.rules.reportedCall(name, run, at, { args, result, by });
     lacks = workflow.rules.lacking(call);
     const { position, handled, actions } = workflow.next(from, name, payload, call);
     if (!handled) return undefined;
@@ -63,7 +63,7 @@ function assertCompared(
   name: string,
   given: Pick<ReturnType<typeof parseSend>, 'result'> & { readonly args: SendOptions['arguments'] },
 ): void {
-  const missing = rules.lacking(rules.toldCall(name, run, 0, given), true);
+  const missing = rules.lacking(rules.reportedCall(name, run, 0, given), true);
   if (missing.length === 0) return;
   throw new InterlockError(
     'ERR_INTERLOCK_EVENT',

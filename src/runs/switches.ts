@@ -19,7 +19,7 @@ export async function stopAll(
   const at = mover.clock.now();
   const isChanged = await switchOf(mover).set(tool, { ...by, at });
   if (!isChanged) return { frozen: false, reason: 'frozen' };
-  tell(mover, { type: 'workflow.frozen', ...(tool && { tool }), ...by });
+  report(mover, { type: 'workflow.frozen', ...(tool && { tool }), ...by });
   return { frozen: true };
 }
 
@@ -29,7 +29,7 @@ export async function letAllGoOn(
 ): Promise<AllUnfrozen> {
   const isChanged = await switchOf(mover).set(tool, undefined);
   if (!isChanged) return { unfrozen: false, reason: 'not-frozen' };
-  tell(mover, { type: 'workflow.unfrozen', ...(tool && { tool }), ...by });
+  report(mover, { type: 'workflow.unfrozen', ...(tool && { tool }), ...by });
   return { unfrozen: true };
 }
 
@@ -41,19 +41,19 @@ export async function setMode(
   const at = mover.clock.now();
   const isChanged = await switchOf(mover).setMode({ enforce, living, ...by, at });
   if (!isChanged) return { changed: false, reason: 'same' };
-  tell(
+  report(
     mover,
     enforce ? { type: 'workflow.enforced', living, ...by } : { type: 'workflow.observed', ...by },
   );
   return { changed: true };
 }
 
-type Told = {
+type Said = {
   readonly type: `workflow.${'frozen' | 'unfrozen' | 'observed' | 'enforced'}`;
   readonly tool?: string;
   readonly living?: boolean;
 } & FreezeOptions;
 
-function tell({ events, workflow }: RunsMover, told: Told): void {
-  if (events.isOn) events.publish({ ...told, workflow: workflow.id });
+function report({ events, workflow }: RunsMover, said: Said): void {
+  if (events.isOn) events.publish({ ...said, workflow: workflow.id });
 }

@@ -10,7 +10,7 @@ import type { LiveSession } from './live-session.ts';
 
 /** A stream that is notified which lists of a run changed. */
 export interface ListListener {
-  readonly tell: (lists: readonly ListKind[]) => void;
+  readonly notify: (lists: readonly ListKind[]) => void;
   /** The session that the stream belongs to, if any. */
   readonly session?: LiveSession | undefined;
 }
@@ -42,13 +42,13 @@ export class Audiences {
   }
 
   /** Notifies the listeners of a run, except a session that knows already. */
-  tell(run: string, lists: readonly ListKind[], except?: object): void {
-    this.tellTopic(topicOf(run), lists, except);
+  notify(run: string, lists: readonly ListKind[], except?: object): void {
+    this.notifyTopic(topicOf(run), lists, except);
   }
 
-  tellTopic(topic: string, lists: readonly ListKind[], except?: object): void {
-    for (const { tell, session } of [...(this.#listeners.get(topic) ?? [])]) {
-      if (session === undefined || session !== except) tell(lists);
+  notifyTopic(topic: string, lists: readonly ListKind[], except?: object): void {
+    for (const { notify, session } of [...(this.#listeners.get(topic) ?? [])]) {
+      if (session === undefined || session !== except) notify(lists);
     }
   }
 }
@@ -61,7 +61,7 @@ export interface MissedListsConfig {
   /** How many runs to remember at most. One more, and the oldest is forgotten. */
   readonly maxRuns: number;
   /** Notifies the clients of a run, so that they list again. */
-  readonly tell: (run: string, lists: readonly ListKind[]) => void;
+  readonly notify: (run: string, lists: readonly ListKind[]) => void;
   readonly onError: (error: unknown) => void;
 }
 
@@ -73,7 +73,7 @@ const MOST_DELAY_MS = 15_000;
 /** After this long without an incomplete list, the delay begins anew. */
 const CALM_MS = 60_000;
 /** Clients are notified in portions, so that they do not all ask the store at once. */
-const TOLD_AT_ONCE = 100;
+const NOTIFIED_AT_ONCE = 100;
 const PAUSE_MS = 100;
 
 /**
@@ -138,16 +138,16 @@ export class MissedLists {
       () => false,
     );
     this.#isAsking = false;
-    if (isBack) this.#tellSome();
+    if (isBack) this.#notifySome();
     else this.#delayMs = Math.min(this.#delayMs * 2, MOST_DELAY_MS);
     if (this.#runs.size > 0) this.#askIn(isBack ? PAUSE_MS : this.#delayMs);
   }
 
-  #tellSome(): void {
-    for (const [run, lists] of [...this.#runs].slice(0, TOLD_AT_ONCE)) {
+  #notifySome(): void {
+    for (const [run, lists] of [...this.#runs].slice(0, NOTIFIED_AT_ONCE)) {
       this.#runs.delete(run);
       try {
-        this.#config.tell(run, [...lists]);
+        this.#config.notify(run, [...lists]);
       } catch (error) {
         this.#config.onError(error);
       }

@@ -3,7 +3,7 @@
  * name, how a weak one is noticed, and which session makes way for a new one.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { type Placed, Told, UseOrder } from '../basics/clock.ts';
+import { type Placed, Reported, UseOrder } from '../basics/clock.ts';
 import { ownText } from '../basics/names.ts';
 import { wrongAnswer } from '../basics/options.ts';
 import type { ClientInfo } from '../stores/store.ts';
@@ -117,9 +117,9 @@ export function clientNamed(
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
   readonly #onWarning: (warning: string) => void;
-  readonly #told = new Told();
-  #isUnfoundTold = false;
-  #isLateTold = false;
+  readonly #reported = new Reported();
+  #isUnfoundReported = false;
+  #isLateReported = false;
 
   constructor(principal: PrincipalOf | undefined, onWarning: (warning: string) => void) {
     this.#principal = principal;
@@ -136,7 +136,7 @@ export class Callers {
     if (this.#principal === undefined && authOf(req) !== undefined) {
       const { binding } = identity;
       this.#warnOnce(`${MISSING} ${binding === undefined ? 'no user' : SHARED}. ${REMEDY}`);
-    } else if (!this.#isUnfoundTold) this.#warnOfUnfound(req);
+    } else if (!this.#isUnfoundReported) this.#warnOfUnfound(req);
     return identity;
   }
 
@@ -145,13 +145,13 @@ export class Callers {
    * where it ran in front, or where that was warned of before.
    */
   lookout(req: MarkedRequest): Filter | undefined {
-    if (this.#isLateTold || isThere(req.auth) || isThere(req.user)) return undefined;
+    if (this.#isLateReported || isThere(req.auth) || isThere(req.user)) return undefined;
     return {
       stage: 'session',
       onHead: () => {
         const late = ['auth', 'user'].find((name) => isThere(Reflect.get(req, name)));
-        if (late === undefined || this.#isLateTold) return;
-        this.#isLateTold = true;
+        if (late === undefined || this.#isLateReported) return;
+        this.#isLateReported = true;
         this.#onWarning(
           `req.${late} was set behind sessionStore(), which had looked for it already, ` +
             `${UNPROTECTED}. Mount authentication in front; ${PAGE}`,
@@ -169,7 +169,7 @@ export class Callers {
   #warnOfUnfound(req: MarkedRequest): void {
     const mark = markOf(req);
     if (mark === undefined) return;
-    this.#isUnfoundTold = true;
+    this.#isUnfoundReported = true;
     const remedy =
       this.#principal === undefined
         ? 'Mount authentication in front that leaves issuer and subject in req.auth, ' +
@@ -181,7 +181,7 @@ export class Callers {
   }
 
   #warnOnce(warning: string): void {
-    if (this.#told.isNew(warning)) this.#onWarning(warning);
+    if (this.#reported.isNew(warning)) this.#onWarning(warning);
   }
 }
 

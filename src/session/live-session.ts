@@ -19,7 +19,7 @@ export interface CallersRequest {
   /** The size of its body, in bytes. */
   readonly size: number;
   /** As in {@link QueuedRequest}. */
-  tellOfWait?(clock: Clock): (() => void) | undefined;
+  notifyOfWait?(clock: Clock): (() => void) | undefined;
 }
 
 /** A request of the session that is not answered yet. Once cancelled, it is not forwarded. */
@@ -48,8 +48,8 @@ export class InFlight implements QueuedRequest {
     return this.#request?.size ?? 0;
   }
 
-  tellOfWait(clock: Clock): (() => void) | undefined {
-    return this.#request?.tellOfWait?.(clock);
+  notifyOfWait(clock: Clock): (() => void) | undefined {
+    return this.#request?.notifyOfWait?.(clock);
   }
 
   /**
@@ -149,7 +149,7 @@ export class LiveSession {
    */
   shown: ShownRun | 'own' | undefined;
   /** How many tools it called since it was notified of a new list that it has not asked for. */
-  callsSinceTold: number | undefined;
+  callsSinceNotified: number | undefined;
   /**
    * How many tools it has called. Of its calls on another instance, that one reports the first two
    * where a bus joins them.
@@ -246,8 +246,8 @@ export class LiveSession {
 
   /** It listed the tools, here or on another instance. */
   noteList(): void {
-    if (this.callsSinceTold !== undefined) this.listsAgain = true;
-    this.callsSinceTold = undefined;
+    if (this.callsSinceNotified !== undefined) this.listsAgain = true;
+    this.callsSinceNotified = undefined;
   }
 
   /** Sends the client a message that answers no request, on its newest stream in any process. */
@@ -258,7 +258,7 @@ export class LiveSession {
 
   /** Notifies the client which of its lists have changed. */
   notifyChanged(lists: readonly ListKind[]): void {
-    if (lists.includes('tools')) this.callsSinceTold ??= 0;
+    if (lists.includes('tools')) this.callsSinceNotified ??= 0;
     for (const kind of lists) this.notify(listChanged(kind));
   }
 

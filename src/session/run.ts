@@ -57,8 +57,12 @@ export interface RunKeeper {
   /** As {@link SessionsConfig.clientOf}. */
   readonly clientOf: ClientOf | undefined;
   /** Notifies who listens to a run, in all processes, except one session that knows already. */
-  tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
-  listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
+  notify(run: string, lists: readonly ListKind[], except?: LiveSession): void;
+  listen(
+    run: string,
+    notify: (lists: readonly ListKind[]) => void,
+    session: LiveSession,
+  ): () => void;
   /** Incomplete lists of a run went out: its clients are notified once the store is back. */
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
@@ -165,20 +169,21 @@ export class Run implements StepRun {
   /**
    * Some of the run's lists have changed.
    *
-   * @param toldHere whether the client is notified on the stream of its own call
+   * @param notifiedHere whether the client is notified on the stream of its own call
    */
-  listChanged(lists: readonly ListKind[], toldHere: boolean): void {
+  listChanged(lists: readonly ListKind[], notifiedHere: boolean): void {
     const { session, run: runKey } = this;
     const { events } = this.#keeper;
     if (events.isOn) events.publish({ type: 'list.changed', runKey, lists });
     if (this.#isSessions) session.moves++;
-    if (!toldHere && (this.#isSessions || this.#era === 'session')) session.notifyChanged(lists);
-    if (!this.#isSessions) this.#keeper.tell(this.run, lists, session);
+    if (!notifiedHere && (this.#isSessions || this.#era === 'session'))
+      session.notifyChanged(lists);
+    if (!this.#isSessions) this.#keeper.notify(this.run, lists, session);
   }
 
-  /** Calls `tell` at each such change, until the returned function is called. */
-  listen(tell: (lists: readonly ListKind[]) => void): () => void {
-    return this.#isSessions ? () => {} : this.#keeper.listen(this.run, tell, this.session);
+  /** Calls `notify` at each such change, until the returned function is called. */
+  listen(notify: (lists: readonly ListKind[]) => void): () => void {
+    return this.#isSessions ? () => {} : this.#keeper.listen(this.run, notify, this.session);
   }
 }
 

@@ -114,7 +114,7 @@ export class Sessions implements SessionKeeper {
   readonly #ttlOf = (run: string): number => lifeOf(run, this.config.idleMs, this.#longestWindow);
   /** The requests that named unknown sessions since the last event about them. */
   #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
-  #stopTelling: (() => void) | undefined;
+  #stopReporting: (() => void) | undefined;
   #ended: Promise<void> | undefined;
 
   constructor(config: SessionsConfig) {
@@ -129,7 +129,7 @@ export class Sessions implements SessionKeeper {
       ...config,
       ttlOf: this.#ttlOf,
       maxRuns: config.maxSessions,
-      tell: (run, lists) => this.tellListChanged(run, lists),
+      notify: (run, lists) => this.notifyListChanged(run, lists),
     });
     this.#conversations = Conversations.of({
       ...config,
@@ -148,11 +148,11 @@ export class Sessions implements SessionKeeper {
       held: new HeldRuns({ ...config, ttlOf: this.#ttlOf }),
       conversations: this.#conversations,
       clientOf: config.clientOf,
-      tell: (run, lists, except?: LiveSession) => {
-        this.#audiences.tell(run, lists, except);
+      notify: (run, lists, except?: LiveSession) => {
+        this.#audiences.notify(run, lists, except);
         this.#relay?.changed(run, lists, except?.run);
       },
-      listen: (run, tell, session) => this.#audiences.add(run, { tell, session }),
+      listen: (run, notify, session) => this.#audiences.add(run, { notify, session }),
       missed: (run, lists) => this.#missed.add(run, lists),
       holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
@@ -318,10 +318,10 @@ export class Sessions implements SessionKeeper {
     const result = await store.end(run, { ifUnclaimed: cause === 'quota' });
     if (result === 'claimed') return;
     this.forgetRun(run);
-    if (result === 'ended') this.#tellEnded(run, cause);
+    if (result === 'ended') this.#reportEnded(run, cause);
   }
 
-  #tellEnded(runKey: string, cause: RunEnd): void {
+  #reportEnded(runKey: string, cause: RunEnd): void {
     const { events } = this.config;
     if (events.isOn) events.publish({ type: 'run.ended', cause, runKey });
   }
@@ -329,7 +329,7 @@ export class Sessions implements SessionKeeper {
   /** There is no such run any more. If a session named it, it ends in all processes. */
   forgetRun(run: string): void {
     this.#forget(run);
-    this.#relay?.tell(run, { kind: 'ended' });
+    this.#relay?.sendHint(run, { kind: 'ended' });
   }
 
   /**
@@ -347,7 +347,7 @@ export class Sessions implements SessionKeeper {
   }
 
   async #end(): Promise<void> {
-    if (this.#stopTelling !== undefined) this.#tellUnknown();
+    if (this.#stopReporting !== undefined) this.#reportUnknown();
     this.#missed.close();
     this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
@@ -356,7 +356,7 @@ export class Sessions implements SessionKeeper {
   }
 
   /** Whether this instance receives from the others now; `undefined` where it has no bus. */
-  get hearsOthers(): boolean | undefined {
+  get receivesOthers(): boolean | undefined {
     return this.#relay?.hears;
   }
 
@@ -364,18 +364,18 @@ export class Sessions implements SessionKeeper {
   #follow(session: LiveSession, run: string): void {
     if (session.streams.size === 0) return;
     session.follow(run, () =>
-      this.#audiences.add(run, { tell: (lists) => session.notifyChanged(lists), session }),
+      this.#audiences.add(run, { notify: (lists) => session.notifyChanged(lists), session }),
     );
   }
 
   /** Notifies the clients of a run, in all processes, that lists of it changed. */
-  tellListChanged(run: string, lists: readonly ListKind[]): void {
+  notifyListChanged(run: string, lists: readonly ListKind[]): void {
     const { events } = this.config;
     if (events.isOn) events.publish({ type: 'list.changed', runKey: run, lists });
     const session = this.table.get(run) ?? this.#live(run, {});
     session.moves++;
     session.notifyChanged(lists);
-    this.keeper.tell(run, lists);
+    this.keeper.notify(run, lists);
   }
 
   /** Warns of authentication behind the middleware, with an initialize or without sessions. */
@@ -395,7 +395,7 @@ export class Sessions implements SessionKeeper {
       find: (topic) => this.table.byTopic(topic),
       ended: ({ run }) => this.#forget(run),
       changed: (topic, lists, but) =>
-        this.#audiences.tellTopic(
+        this.#audiences.notifyTopic(
           topic,
           lists,
           but === undefined ? undefined : this.table.byTopic(but),
@@ -545,7 +545,7 @@ export class Sessions implements SessionKeeper {
     if (record === undefined || record.sessionEnded) {
       this.#noteUnknown(known !== undefined);
       const isFirst = known !== undefined && this.table.get(run) === known;
-      if (isFirst && record === undefined) this.#tellEnded(run, 'unknown');
+      if (isFirst && record === undefined) this.#reportEnded(run, 'unknown');
       this.#forget(run);
       return 'over';
     }
@@ -563,15 +563,15 @@ export class Sessions implements SessionKeeper {
     const { requests, lost, since } = this.#unknown;
     this.#unknown = { requests: requests + 1, lost: lost + Number(isLost), since };
     const age = clock.now() - since;
-    if (age < 0 || age >= UNKNOWN_EACH_MS) this.#tellUnknown();
-    else this.#stopTelling ??= clock.after(UNKNOWN_EACH_MS - age, () => this.#tellUnknown());
+    if (age < 0 || age >= UNKNOWN_EACH_MS) this.#reportUnknown();
+    else this.#stopReporting ??= clock.after(UNKNOWN_EACH_MS - age, () => this.#reportUnknown());
   }
 
-  #tellUnknown(): void {
+  #reportUnknown(): void {
     const { events, clock } = this.config;
     const { since, ...counted } = this.#unknown;
-    this.#stopTelling?.();
-    this.#stopTelling = undefined;
+    this.#stopReporting?.();
+    this.#stopReporting = undefined;
     this.#unknown = { requests: 0, lost: 0, since: clock.now() };
     const sinceMs = Math.max(0, clock.now() - since);
     events.publish({ type: 'session.unknown', ...counted, sinceMs });
@@ -650,20 +650,20 @@ export class Sessions implements SessionKeeper {
       if (method === 'tools/call') {
         const hasId = session.calls === 0 && hasKnownId(message);
         session.noteCall(hasId);
-        if (session.callsSinceTold !== undefined) session.callsSinceTold++;
+        if (session.callsSinceNotified !== undefined) session.callsSinceNotified++;
         const isCounted = this.#loneCalls !== undefined && session.isAdopted;
         if (isCounted && session.calls <= MOST_HINTS)
-          this.#relay?.tell(session.run, { kind: 'called', hasId });
+          this.#relay?.sendHint(session.run, { kind: 'called', hasId });
       } else if (method === 'tools/list') {
         session.noteList();
-        if (session.lists++ < MOST_HINTS) this.#relay?.tell(session.run, { kind: 'listed' });
+        if (session.lists++ < MOST_HINTS) this.#relay?.sendHint(session.run, { kind: 'listed' });
       }
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
       // All instances would receive it, and no request of the session has such an id.
       if (!isRequestId(cancelled) || isLongId(cancelled)) continue;
       if (!session.cancel(cancelled))
-        this.#relay?.tell(session.run, { kind: 'cancelled', id: cancelled });
+        this.#relay?.sendHint(session.run, { kind: 'cancelled', id: cancelled });
       else if (session.inFlight(cancelled)?.mustEnd) incoming.drop();
     }
   }

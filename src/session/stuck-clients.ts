@@ -2,7 +2,7 @@
  * Clients that sessions do not serve: those that open one for each call, and those that keep the id
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
-import { type Clock, putNewest, Told } from '../basics/clock.ts';
+import { type Clock, putNewest, Reported } from '../basics/clock.ts';
 import { asciiText, ownText } from '../basics/names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -13,10 +13,10 @@ import type { LiveSession } from './live-session.ts';
 import { isRunId, KNOWN_NAMES, type RunKeyStrategy } from './run-key.ts';
 
 /** So many of a caller's last sessions with a single call reveal such a client. */
-const TELLING = 3;
+const REVEALING = 3;
 const LAST = 5;
 /** So many calls with the id of a session that is over reveal a client that keeps it. */
-const TELLING_KEPT = 3;
+const REVEALING_KEPT = 3;
 /** Calls that come closer to each other, in milliseconds, were sent before the first 404 came. */
 const APART_MS = 250;
 /** How many sessions that are over to remember at most. The one that ended first is forgotten. */
@@ -26,7 +26,7 @@ const MOST_ID = 256;
 /** So much of a user agent's name is remembered. */
 const MOST_NAME = 100;
 /** So many names are reported. Clients choose them, and could fill a log. */
-const MOST_TOLD = 100;
+const MOST_REPORTED = 100;
 /** How many callers to remember at most. The least recently seen is forgotten. */
 const MOST_CALLERS = 1_000;
 
@@ -53,7 +53,7 @@ export class LoneSessions {
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
   /** Each cure is reported once: clients choose their names, and could fill a log. */
-  readonly #told = new Told();
+  readonly #reported = new Reported();
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -96,14 +96,14 @@ export class LoneSessions {
       ({ calls, isServed, idle, streams }) =>
         calls === 1 && !isServed && idle && now >= streams.mutedUntil,
     );
-    if (lone.length < TELLING) return;
+    if (lone.length < REVEALING) return;
     const cure = this.#cure(
       hasPrincipal,
       lone.some(({ hasId }) => hasId),
     );
-    if (!this.#told.isNew(cure)) return;
+    if (!this.#reported.isNew(cure)) return;
     this.#config.onWarning(
-      `the client ${asciiText(name)} opened ${TELLING} sessions with a single call in each, so ` +
+      `the client ${asciiText(name)} opened ${REVEALING} sessions with a single call in each, so ` +
         `each of its calls begins a new run. ${cure}; ` +
         'see mcp-interlock/docs/build/eras.md#clients-that-open-a-session-for-each-call',
     );
@@ -140,7 +140,7 @@ export class KeptIds {
   readonly #config: StuckClientsConfig;
   /** By the session's id, the one that ended first in front. */
   readonly #over = new Map<string, OverSession>();
-  readonly #told = new Told(MOST_TOLD);
+  readonly #reported = new Reported(MOST_REPORTED);
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -168,12 +168,12 @@ export class KeptIds {
     const { name } = over;
     const calls = over.calls + 1;
     this.#over.set(run, { name, calls, calledAt: now });
-    if (calls !== TELLING_KEPT) return;
+    if (calls !== REVEALING_KEPT) return;
     const quoted = asciiText(name ?? '');
-    if (!this.#told.isNew(quoted)) return;
+    if (!this.#reported.isNew(quoted)) return;
     const cure = 'sessionStore({ key: principalKey() })';
     this.#config.onWarning(
-      `the client ${quoted} called ${TELLING_KEPT} times with the id of a session that is over. ` +
+      `the client ${quoted} called ${REVEALING_KEPT} times with the id of a session that is over. ` +
         'It keeps the id after 404, so its calls fail until its user connects it again. If your ' +
         'server makes no sessions of its own, ' +
         `${hasPrincipal ? 'give' : 'mount authentication in front, and give'} ${cure}: no call ` +

@@ -22,7 +22,7 @@ import {
   type StepRun,
   type Waiting,
 } from './step.ts';
-import { tellIfHeld } from './unknown-outcome.ts';
+import { reportIfHeld } from './unknown-outcome.ts';
 
 /** Else deadlines shorter than a trip to the store would follow each other for ever. */
 const MOST_MOVES = 16;
@@ -71,7 +71,8 @@ export function claimRun(
   return step.claim(wanted.states, wanted).then((refused) => {
     if (refused !== undefined) {
       const { snapshot, held, now } = refused;
-      if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
+      if (snapshot !== undefined)
+        reportIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
     const { workflow, clock } = rules;

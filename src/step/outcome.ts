@@ -538,7 +538,7 @@ export class Moves {
   }
 
   /** What the functions of a binding get about the call. */
-  get #told(): Omit<FailedCall, 'result' | 'error'> {
+  get #given(): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
     const facts = this.#workflow.factsOf(this.current, note.actor);
     return { ...facts, tool, args: this.#asked.members };
@@ -601,7 +601,7 @@ export class Moves {
     const watch = watchOf(ended, textOfAnswer);
     const read = watch === undefined ? ended : { ...watch.members };
     const sends = this.#binding.sendsIn?.(this.#allowedIn, as);
-    const sent = this.#workflow.eventFrom(source, { ...this.#told, ...read }, sends);
+    const sent = this.#workflow.eventFrom(source, { ...this.#given, ...read }, sends);
     if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
     return sent;
   }
@@ -613,7 +613,7 @@ export class Moves {
  *
  * @param isFirst whether nothing of the run was committed before
  */
-export function tellSaved(
+export function reportSaved(
   {
     workflow,
     events,
@@ -627,7 +627,7 @@ export function tellSaved(
   run: string,
   isFirst: boolean,
 ): void {
-  if (events.isOn) tellMove({ workflow, events }, move, run, isFirst);
+  if (events.isOn) reportMove({ workflow, events }, move, run, isFirst);
   const { snapshot, trail, actions } = move;
   const { from, to, event } = trail;
   if (actions.length > 0)
@@ -639,7 +639,7 @@ export function tellSaved(
   );
 }
 
-function tellMove(
+function reportMove(
   { workflow, events }: { readonly workflow: Workflow; readonly events: Events },
   { trail, ended, isRestart }: StepMove,
   runKey: string,

@@ -30,9 +30,9 @@ import type { Understood, Workflow } from '../workflow/workflow.ts';
 import {
   type Moves,
   type Outcome,
+  reportSaved,
   type StepMove,
   shownPosition,
-  tellSaved,
   UndecidedOutcome,
   type WhenEnded,
 } from './outcome.ts';
@@ -263,7 +263,7 @@ export class Step {
   #hasWaited = false;
   /** How long it waited for the store. Counted only where the app listens to events. */
   #storeMs = 0;
-  #isEndTold = false;
+  #isEndReported = false;
   /** Whether another process has the token too, and may have saved the outcome. */
   #isShared = false;
   /** Whether this process may have saved something: then a repeated commit is its own. */
@@ -487,7 +487,7 @@ export class Step {
     this.#become('claimed');
     if (this.#held !== undefined) this.#request.onCancel(() => this.#held?.left(this));
     this.#startClocks(askedAt);
-    if (this.#hasWaited) this.#tellWaited(true, this.snapshot.state);
+    if (this.#hasWaited) this.#reportWaited(true, this.snapshot.state);
   }
 
   /** A move from outside waits even while the process ends. */
@@ -498,7 +498,7 @@ export class Step {
 
   #refuse(why: Refused): Refused {
     this.#become(why.reason === 'cancelled' ? 'released' : 'refused');
-    if (this.#hasWaited) this.#tellWaited(false, why.snapshot?.state);
+    if (this.#hasWaited) this.#reportWaited(false, why.snapshot?.state);
     return why;
   }
 
@@ -701,7 +701,7 @@ export class Step {
     };
     await leave().catch(failed);
     const said = { ran: kind === 'undecided', waits: this.#state !== 'lost', cause };
-    if (events.noteUnknown(this.token) || (said.ran && !said.waits)) this.tellUnknown(why, said);
+    if (events.noteUnknown(this.token) || (said.ran && !said.waits)) this.reportUnknown(why, said);
   }
 
   #settleWith(
@@ -727,7 +727,7 @@ export class Step {
       // "failed" alone would read as what the tool came to.
       const made = status === 'failed' ? 'the store did not save it' : status;
       const why = isLate ? `its result came late: ${made}` : made;
-      this.tellUnknown(why, { ran: true, waits: status === 'failed', answered });
+      this.reportUnknown(why, { ran: true, waits: status === 'failed', answered });
       return 'unsaved';
     };
     return commit().then(
@@ -742,12 +742,12 @@ export class Step {
         if (error instanceof UndecidedOutcome) return this.#leaveUndecided(error);
         this.#rules.onError(error);
         if (isLast) {
-          const tell = (status: CommitStatus): void => {
+          const report = (status: CommitStatus): void => {
             if (status !== 'lost' && status !== 'unknown') return;
             const why = `its result came late: ${status}`;
-            this.tellUnknown(why, { ran: true, waits: false, answered });
+            this.reportUnknown(why, { ran: true, waits: false, answered });
           };
-          this.#tryLater(() => commit(true).then(tell));
+          this.#tryLater(() => commit(true).then(report));
         }
         return unsaved('failed');
       },
@@ -885,10 +885,10 @@ export class Step {
     until: number,
     isForwarded: boolean,
   ): Promise<CommitResult> {
-    const { clock, onError: tell } = this.#rules;
+    const { clock, onError: report } = this.#rules;
     const onError = (error: unknown): void => {
       this.#mayHaveSaved = true;
-      tell(error);
+      report(error);
     };
     const save = (): Promise<CommitResult> => this.#run.store.commit(request, this.snapshot);
     try {
@@ -923,7 +923,7 @@ export class Step {
     const { outcome, event, to } = move.trail;
     if (events.isOn && this.moves !== undefined && isCommitted(outcome))
       events.publish({ type: 'step.committed', ...this.#ending, outcome, event, to });
-    tellSaved(this.#rules, move, this.key.run, this.moves?.origin.isFirst ?? this.isFirst);
+    reportSaved(this.#rules, move, this.key.run, this.moves?.origin.isFirst ?? this.isFirst);
     onMoved?.(move, isLate);
   }
 
@@ -936,19 +936,19 @@ export class Step {
     if (this.doubt !== undefined) return this.#leave({ kind: 'unknown', why: this.doubt.why });
     const { clock, events } = this.#rules;
     this.#become('settling');
-    const isTold = events.isOn && this.moves !== undefined;
-    const askedAt = isTold ? clock.now() : 0;
+    const isReported = events.isOn && this.moves !== undefined;
+    const askedAt = isReported ? clock.now() : 0;
     try {
       await releaseClaim(this.#ownClaim, options);
     } finally {
       this.#become('released');
     }
-    if (!isTold) return;
+    if (!isReported) return;
     this.#storeMs += clock.now() - askedAt;
-    this.#tellReleased(events, options.entry);
+    this.#reportReleased(events, options.entry);
   }
 
-  #tellReleased(events: Events, entry: TrailDraft | undefined): void {
+  #reportReleased(events: Events, entry: TrailDraft | undefined): void {
     if (entry?.outcome === 'failed') {
       const known = (['tool_error', 'not_ok', 'cancelled'] as const).find(
         (each) => each === entry.kind,
@@ -986,13 +986,13 @@ export class Step {
     const isNew = this.#state === 'forwarded';
     if (isNew) this.#become('unsettled');
     if (!isAwaited && this.#state === 'unsettled') this.#forgetCall();
-    if (isNew) this.tellUnknown(this.doubt?.why ?? why, { ran: false, waits: true });
+    if (isNew) this.reportUnknown(this.doubt?.why ?? why, { ran: false, waits: true });
     // The handler is done, and no answer to come would count.
     if (!isAwaited && this.doubt !== undefined) void this.#leaveDoubted();
   }
 
   /** Reports to `onError` and the events that the outcome is unknown, or known and not recorded. */
-  tellUnknown(why: string, said: KnownOfUnknown): void {
+  reportUnknown(why: string, said: KnownOfUnknown): void {
     const { events } = this.#rules;
     const { idempotencyKey, uncertain } = this;
     const isHeld = said.waits && uncertain === 'hold';
@@ -1007,7 +1007,7 @@ export class Step {
     });
   }
 
-  #tellWaited(granted: boolean, state: string | undefined): void {
+  #reportWaited(granted: boolean, state: string | undefined): void {
     const { events, clock } = this.#rules;
     // A move from outside waits too, but is no call.
     if (!events.isOn || this.note === undefined) return;
@@ -1025,8 +1025,8 @@ export class Step {
 
   /** What the event of its end says. A second end, after an unknown outcome, is late. */
   get #ending() {
-    const isLate = this.#isEndTold;
-    this.#isEndTold = true;
+    const isLate = this.#isEndReported;
+    this.#isEndReported = true;
     const durationMs = this.#rules.clock.now() - this.#claimAskedAt;
     return { ...this.#facts, durationMs, storeMs: this.#storeMs, isLate };
   }

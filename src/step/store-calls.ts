@@ -2,7 +2,7 @@
  * Calls to a store that may hang or fail. Hides their deadlines, and how often a commit or a
  * release is tried again.
  */
-import { type Clock, Told } from '../basics/clock.ts';
+import { type Clock, Reported } from '../basics/clock.ts';
 import { InterlockError } from '../basics/errors.ts';
 import type { Events } from '../basics/events.ts';
 import type {
@@ -49,7 +49,7 @@ export interface GuardedStore extends AtomicStateStore {
 }
 
 /** The operations whose failure puts the store in doubt. Lists may fail for their index alone. */
-const TELLING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
+const REVEALING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
   ...(['open', 'read', 'claim', 'commit', 'renew', 'record', 'release'] as const),
 ]);
 
@@ -77,7 +77,7 @@ export function guardStore(
     operation: string,
     askedAt: number | undefined,
   ): void => {
-    if (TELLING.has(operation)) proof.doubt();
+    if (REVEALING.has(operation)) proof.doubt();
     if (askedAt !== undefined) {
       const durationMs = clock.now() - askedAt;
       events.publish({ type: 'store.failed', operation, durationMs, error });
@@ -151,7 +151,7 @@ export function guardStore(
       },
     );
   /** A list that is asked for each second reports a broken run once. */
-  const broken = new Told();
+  const broken = new Reported();
   const onError = (error: unknown, kept: string): void => {
     if (broken.isNew(kept)) events.onError(error);
   };

@@ -19,7 +19,7 @@ export interface QueuedRequest {
   /** Calls back once, when it is cancelled, unless the returned function is called before. */
   onCancel(callback: () => void): () => void;
   /** It waits until the returned function is called: its client is notified, where that can be. */
-  tellOfWait?(clock: Clock): (() => void) | undefined;
+  notifyOfWait?(clock: Clock): (() => void) | undefined;
 }
 
 /** How many calls of clients may wait for one run, and how many bytes they may take together. */
@@ -200,7 +200,7 @@ export class Turns {
     return () => {
       if (!running.delete(lookup)) return;
       if (running.size === 0) this.#lookups.delete(key);
-      this.#tellFollowers(key, 'moved');
+      this.#notifyFollowers(key, 'moved');
     };
   }
 
@@ -254,7 +254,7 @@ export class Turns {
     });
   }
 
-  #tellFollowers(key: string, end: FollowEnd): void {
+  #notifyFollowers(key: string, end: FollowEnd): void {
     for (const done of [...(this.#followers.get(key) ?? [])]) done(end);
   }
 
@@ -272,9 +272,9 @@ export class Turns {
     this.#rooms.set(key, room);
     room.calls++;
     room.bytes += bytes;
-    const stopTelling = call.tellOfWait?.(this.#clock);
+    const stopNotifying = call.notifyOfWait?.(this.#clock);
     return () => {
-      stopTelling?.();
+      stopNotifying?.();
       room.calls--;
       room.bytes -= bytes;
       if (room.calls === 0) this.#rooms.delete(key);
@@ -348,7 +348,7 @@ export class Turns {
     const obstacle = {};
     queue.obstacles.add(obstacle);
     for (const { give } of queue.waiters.splice(0)) give(undefined);
-    this.#tellFollowers(key, 'off');
+    this.#notifyFollowers(key, 'off');
     return () => void queue.obstacles.delete(obstacle);
   }
 
@@ -417,7 +417,7 @@ export class Turns {
       queue.obstacles.clear();
       next.give(new Turn(queue, next.tool, this.#listener));
     }
-    if (this.#followers.size > 0) this.#tellFollowers(queue.key, isMoved ? 'moved' : 'gone');
+    if (this.#followers.size > 0) this.#notifyFollowers(queue.key, isMoved ? 'moved' : 'gone');
     callAll(this.#onLess);
   }
 }

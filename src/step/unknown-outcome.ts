@@ -99,7 +99,7 @@ const LEFT: Readonly<Record<string, string>> = {
  * Reports a claim that another process left behind and that holds its run, once in each process.
  * Had that process been killed, it could not have reported it.
  */
-export function tellIfHeld(
+export function reportIfHeld(
   { key, snapshot, claim, now }: MetRun,
   { events }: { readonly events: Events },
 ): void {

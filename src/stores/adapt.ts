@@ -79,7 +79,7 @@ const ATOMIC = [
 ] as const satisfies readonly (keyof AtomicStateStore)[];
 
 /** Methods by which an object says that it is no mere `load` and `save`. */
-const TELLING = [
+const REVEALING = [
   'claim',
   'commit',
   'renew',
@@ -154,7 +154,7 @@ function missingOf(store: unknown, names: readonly string[]): string[] {
 /** @throws InterlockError `ERR_INTERLOCK_STORE` for a store of operations that is not whole */
 function assertPlain(store: StateStore): void {
   const contract = contractOf(store);
-  if (contract === undefined && missingOf(store, TELLING).length === TELLING.length) return;
+  if (contract === undefined && missingOf(store, REVEALING).length === REVEALING.length) return;
   const missing = missingOf(store, ATOMIC);
   const faults = [
     ...(missing.length > 0 ? [`it lacks ${quoteNames(missing)}`] : []),

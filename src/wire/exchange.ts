@@ -265,7 +265,7 @@ export class Exchange implements ResponseOwner {
    * A call of it waits for another one, until the returned function is called. `undefined` where
    * its client cannot be notified.
    */
-  tellOfWait(clock: Clock): (() => void) | undefined {
+  notifyOfWait(clock: Clock): (() => void) | undefined {
     this.#waitNotice ??= WaitNotice.of(this, clock);
     return this.#waitNotice?.begin();
   }
@@ -280,7 +280,7 @@ export class Exchange implements ResponseOwner {
       if (earlier !== undefined && STAGES.indexOf(earlier.stage) <= stage) break;
     }
     this.filters = filters.toSpliced(at, 0, filter);
-    if (this.tap.closed) this.tap.tellOfClose([filter]);
+    if (this.tap.closed) this.tap.reportClose([filter]);
   }
 
   /** Reports to the app's observer. What the observer throws goes no further. */
@@ -435,8 +435,8 @@ export class Exchange implements ResponseOwner {
    */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
     if (this.tap.mode !== 'sse' || this.tap.isCutOff) return false;
-    for (const told of lists.map((kind) => listChanged(kind))) {
-      if (!message.before.some(({ method }) => method === told.method)) message.before.push(told);
+    for (const note of lists.map((kind) => listChanged(kind))) {
+      if (!message.before.some(({ method }) => method === note.method)) message.before.push(note);
     }
     return true;
   }

@@ -169,7 +169,7 @@ export class AskedPage {
       if (known === undefined) return undefined;
       forgetKeys(filters);
       for (const filter of filters) filter.onRecall?.(known);
-      this.#tell(filters, known.sent);
+      this.#pass(filters, known.sent);
       return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
     });
   }
@@ -183,10 +183,10 @@ export class AskedPage {
     if (this.#key === undefined || made === undefined || !read?.isIn(sent, this.#idBytes)) return;
     const page = memory?.one(read) ?? read;
     memory?.keep(this.#key, { sent: page, ...made });
-    this.#tell(filters, page);
+    this.#pass(filters, page);
   }
 
-  #tell(filters: readonly Filter[], page: PageBytes): void {
+  #pass(filters: readonly Filter[], page: PageBytes): void {
     keeperOf(filters)?.onPage?.(page, this.#passed);
   }
 }

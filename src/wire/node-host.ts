@@ -468,10 +468,10 @@ const METHODS = {
     const host = this[PATCH];
     if (event === 'close' && host.sink.close()) return false;
     if (event === 'drain') host.sink.drained();
-    const isHeard = host.emit(event, ...args);
+    const isTaken = host.emit(event, ...args);
     // Node closes a finished response in the next tick. Hosts that fake one may never close it.
     if (event === 'finish') process.nextTick(closeFinished, host.sink);
-    return isHeard;
+    return isTaken;
   },
   destroy(this: Patched, error?: Error) {
     const host = this[PATCH];

@@ -194,7 +194,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Writes to one request before its answer. That goes on in the stream which the first opens. */
-  tellAhead(message: JsonObject): void {
+  notifyAhead(message: JsonObject): void {
     this.#line.add(() => {
       if (!this.opened) this.#open();
       if (this.opened) this.#sendEvent(sseEventOf(message));
@@ -458,8 +458,8 @@ export class Tap implements ResponseSink {
       if (isMessage && !dropped) this.#sendEvent(Buffer.from(formatEvent(text)));
     }
     const left = this.unanswered.filter(({ id }) => !more.some((ours) => ours.id === id));
-    const told = left.map(({ id }) => errorOfStatus(id, this.res.statusCode, said[0]?.value.error));
-    return this.#finishStream([...more, ...told]);
+    const rest = left.map(({ id }) => errorOfStatus(id, this.res.statusCode, said[0]?.value.error));
+    return this.#finishStream([...more, ...rest]);
   }
 
   /** `undefined` where the body need not be a message: an error, or another route's answer. */
@@ -630,8 +630,8 @@ export class Tap implements ResponseSink {
     this.#phase = 'preparing';
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
     const asked = this.#ask();
-    if (isPromise(asked)) return resume(asked, this, this.#tellIfClosed);
-    this.#tellIfClosed();
+    if (isPromise(asked)) return resume(asked, this, this.#reportIfClosed);
+    this.#reportIfClosed();
   }
 
   /**
@@ -652,8 +652,8 @@ export class Tap implements ResponseSink {
   }
 
   /** The client had left before, so a filter that has just begun must learn it now. */
-  #tellIfClosed(): void {
-    if (this.closed) this.tellOfClose();
+  #reportIfClosed(): void {
+    if (this.closed) this.reportClose();
   }
 
   #depart(): void {
@@ -673,11 +673,11 @@ export class Tap implements ResponseSink {
 
   #onClose(): void {
     this.#settleWrites();
-    this.tellOfClose();
+    this.reportClose();
   }
 
   /** Reports the departure to the filters. Where one throws, the others get it too. */
-  tellOfClose(filters = this.#asked.filters): void {
+  reportClose(filters = this.#asked.filters): void {
     for (const filter of filters) {
       try {
         filter.onClose?.();
@@ -722,9 +722,9 @@ export class Tap implements ResponseSink {
         this.#asked.onError(error);
       }
     }
-    const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id, why))];
-    if (hasBegun) return this.#finishStream(isStream ? told : []);
-    await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null, why)]));
+    const rest = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id, why))];
+    if (hasBegun) return this.#finishStream(isStream ? rest : []);
+    await this.#give(502, this.#inShape(rest.length > 0 ? rest : [unreadable(null, why)]));
   }
 
   /** Our messages in place of an error answer, of which only answers to the requests stay. */

@@ -40,7 +40,7 @@ export class WaitNotice implements Filter {
   readonly #clock: Clock;
   /** A call may wait many times, each time for a moment. */
   #dueAt: number;
-  #told = 0;
+  #sent = 0;
   /** By how much the upstream's progress is raised. */
   #raise: number | undefined;
 
@@ -74,7 +74,7 @@ export class WaitNotice implements Filter {
       // The clock may be set back.
       this.#dueAt = Math.min(this.#dueAt, now + EVERY_MS);
       stop = this.#clock.after(Math.max(0, this.#dueAt - now), () => {
-        this.#tell();
+        this.#notify();
         sleep();
       });
     };
@@ -82,12 +82,12 @@ export class WaitNotice implements Filter {
     return () => stop();
   }
 
-  #tell(): void {
+  #notify(): void {
     this.#dueAt = this.#clock.now() + EVERY_MS;
-    if (this.#told === 0) this.#request.join(this);
-    this.#told += 1;
-    const params = { progressToken: this.#token, progress: this.#told, message: WORDS };
-    this.#request.tap.tellAhead(notification(PROGRESS, params));
+    if (this.#sent === 0) this.#request.join(this);
+    this.#sent += 1;
+    const params = { progressToken: this.#token, progress: this.#sent, message: WORDS };
+    this.#request.tap.notifyAhead(notification(PROGRESS, params));
   }
 
   wants(bytes: Buffer): boolean {
@@ -100,7 +100,7 @@ export class WaitNotice implements Filter {
     const { progress, total } = params;
     if (typeof progress !== 'number') return;
     // Servers begin with 0 or more, so that the first one is above ours.
-    this.#raise ??= this.#told + 1 - Math.min(0, progress);
+    this.#raise ??= this.#sent + 1 - Math.min(0, progress);
     message.set(['params', 'progress'], progress + this.#raise);
     if (typeof total === 'number') message.set(['params', 'total'], total + this.#raise);
   }

@@ -234,10 +234,10 @@ class ResponseCopy {
     );
     this.#isFirstEvent = false;
     if (data === undefined || type !== 'message') return;
-    this.#tell(Payload.parse(data));
+    this.#report(Payload.parse(data));
   }
 
-  #tell(payload: Payload | undefined): void {
+  #report(payload: Payload | undefined): void {
     for (const message of payload?.messages ?? []) this.#watcher.onMessage(message);
   }
 
@@ -254,7 +254,7 @@ class ResponseCopy {
     if (!this.#isOver || this.#isFinished) return;
     this.#isFinished = true;
     this.#guard(() => {
-      if (this.#isRead && this.#kind === 'json') this.#tell(Payload.parse(textOf(this.#chunks)));
+      if (this.#isRead && this.#kind === 'json') this.#report(Payload.parse(textOf(this.#chunks)));
     });
     this.#guard(() => this.#watcher.onEnd(this.#isRead));
   }

@@ -335,18 +335,19 @@ export class AskedArguments {
    * another letter case, with an empty result. Where a number may mislead them, it calls them all.
    * The functions have no effects, and their answers are dropped here.
    *
-   * @param told what the functions read beside the arguments; without it they could throw too early
+   * @param given what the functions read beside the arguments; without it they could throw too
+   * early
    */
   foresee(
     { sources }: Pick<BoundTool, 'sources'>,
-    told: Omit<SucceededCall, 'args' | 'result'>,
+    given: Omit<SucceededCall, 'args' | 'result'>,
   ): void {
     const keys = keysIn(this.#args);
     for (const source of sources) {
       const text = source.toString();
       if (keys !== 'any' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
-        const said: unknown = source({ ...told, args: this.members, result: {} } as never);
+        const said: unknown = source({ ...given, args: this.members, result: {} } as never);
         dropRejection(said);
       } catch {}
     }

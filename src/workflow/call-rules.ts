@@ -31,7 +31,7 @@ import {
 } from './verdict.ts';
 
 /** What an app says of a call that was made elsewhere, or of a fact from outside. */
-interface Told {
+interface Reported {
   readonly args?: Json | undefined;
   readonly result?: Json | undefined;
   readonly by?: string | IssuedPrincipal | undefined;
@@ -218,7 +218,12 @@ export class ToolRules {
   }
 
   /** A call that was made elsewhere, as the app reports it. */
-  toldCall(tool: string, run: string, at: number, { args, result, by }: Told): Decided | undefined {
+  reportedCall(
+    tool: string,
+    run: string,
+    at: number,
+    { args, result, by }: Reported,
+  ): Decided | undefined {
     // A machine gets an event, and no tool.
     if (this.#model.doneIn === undefined) return undefined;
     const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
@@ -241,7 +246,7 @@ export class ToolRules {
       ({ tool, outside, outcome = 'succeeded', at = now, arguments: args, result, by }) => {
         const name = this.#keyOf(outside ?? tool ?? '');
         const isSent = this.ledger?.outside.has(name) === true;
-        const call = this.toldCall(name, run, at, { args, result, by });
+        const call = this.reportedCall(name, run, at, { args, result, by });
         const isRight = isSent === (outside !== undefined) && (tool ?? outside) !== undefined;
         if (call && isRight && this.ledger?.keeps(name) === true) return { ...call, outcome };
         throw configError(

@@ -220,7 +220,7 @@ const PURE = ['xstate.assign', 'xstate.raise', 'xstate.enqueueActions'];
  * Built-in actions that need no actor. They are handed to `onAction` like those that the machine
  * names itself.
  */
-const TOLD = ['xstate.emit', 'xstate.log'];
+const REPORTED = ['xstate.emit', 'xstate.log'];
 
 const NEEDS_ACTIONS = 'give the gate an "onAction", which does it after the move was saved';
 
@@ -228,7 +228,7 @@ const NEEDS_ACTIONS = 'give the gate an "onAction", which does it after the move
 export function actionFault(type: string, hasListener: boolean): string | undefined {
   if (PURE.includes(type)) return undefined;
   const isOfXState = type.startsWith('xstate.');
-  if (isOfXState && !TOLD.includes(type))
+  if (isOfXState && !REPORTED.includes(type))
     return `${type.slice('xstate.'.length)}() needs an actor, and none runs here`;
   return hasListener ? undefined : `nothing does the action ${showValue(type)}: ${NEEDS_ACTIONS}`;
 }

@@ -43,24 +43,24 @@ export function partWords(parts: readonly Part[], hasWay: boolean): readonly str
 /** The parts without earlier tools whose names the client must not learn. */
 export function partsNaming(
   parts: readonly Part[],
-  isTold: (tool: string) => boolean,
+  isShown: (tool: string) => boolean,
 ): readonly Part[] {
   return parts.flatMap((each): readonly Part[] => {
     if (each.part === 'any') {
-      const told = partsNaming(each.parts, isTold);
-      return told.length === 0 ? [] : [{ ...each, parts: told }];
+      const shown = partsNaming(each.parts, isShown);
+      return shown.length === 0 ? [] : [{ ...each, parts: shown }];
     }
-    return 'leaf' in each && !isTold(each.leaf.tool) ? [] : [each];
+    return 'leaf' in each && !isShown(each.leaf.tool) ? [] : [each];
   });
 }
 
 /** What the parts say to a program. Two requirements may ask the same. */
-export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
-  return distinct(parts.flatMap(partToTell));
+export function partsToReport(parts: readonly Part[]): readonly RefusedPart[] {
+  return distinct(parts.flatMap(partToReport));
 }
 
-function partToTell(part: Part): readonly RefusedPart[] {
-  if (part.part === 'any') return partsToTell(part.parts);
+function partToReport(part: Part): readonly RefusedPart[] {
+  if (part.part === 'any') return partsToReport(part.parts);
   const says = wordsOf(part);
   if (part.part === 'arguments') return [{ part: part.part, paths: part.paths, says }];
   if (part.part === 'once') return [{ part: part.part, tool: part.tool, says }];

@@ -688,7 +688,7 @@ export class Workflow {
   #wayFromStart(states: readonly BoundState[]): Way {
     const way = this.wayTo(states, this.start);
     // Every client reads it, so it must not name a tool that only some may see.
-    const isTold = way.path?.some((tool) => this.isVeiled(tool) || isGlob(tool)) !== true;
-    return isTold && way.waits === undefined ? way : { path: undefined, foreseen: this.foresees };
+    const isShown = way.path?.some((tool) => this.isVeiled(tool) || isGlob(tool)) !== true;
+    return isShown && way.waits === undefined ? way : { path: undefined, foreseen: this.foresees };
   }
 }

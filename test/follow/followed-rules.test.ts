@@ -61,7 +61,7 @@ function verdictOf(workflow: Workflow, { history, call }: RulesCase): FollowedVe
       const told = { args: each.args as never, result: each.result as never };
       const { snapshot } = run.at;
       const stands = workflow.stand(snapshot, each.at);
-      const sent = workflow.rules.toldCall(each.send, RUN, each.at, told);
+      const sent = workflow.rules.reportedCall(each.send, RUN, each.at, told);
       const { position } = workflow.next(stands, each.send, undefined, sent);
       const version = (snapshot.version ?? 0) + 1;
       run.standAt({ ...run.at, snapshot: { ...position, updatedAt: each.at, version } });

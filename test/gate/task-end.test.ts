@@ -71,7 +71,7 @@ describe('an answer', () => {
     const message = new Message(JSON.parse(text) as JsonObject, text);
     const end = endInAnswer(message, asking('tasks/get'));
     end?.reply?.insert(['result', 'content'], 'more', 'end');
-    if (end?.reply !== undefined) end.tell(end.reply);
+    if (end?.reply !== undefined) end.report(end.reply);
     expect(message.text).toBe(text.replace('"content":[]', '"content":["more"]'));
   });
 
@@ -99,10 +99,10 @@ describe('a notification', () => {
   it('tells of a lost outcome as a failure, in words where it has no room for a result', () => {
     const lost = answer({ content: [{ type: 'text', text: 'lost' }], isError: true });
     const status = notice(STATUS, { taskId: 't', status: 'completed' });
-    endInNotice(status)?.tell(lost);
+    endInNotice(status)?.report(lost);
     expect(status.value.params).toEqual({ taskId: 't', status: 'failed', statusMessage: 'lost' });
     const whole = notice('notifications/tasks', { ...DONE });
-    endInNotice(whole)?.tell(lost);
+    endInNotice(whole)?.report(lost);
     expect(whole.value.params).toEqual({ ...DONE, result: lost.value.result });
   });
 

@@ -130,3 +130,31 @@ export function faultsOf(path: string, text: string): string[] {
     return why === undefined ? [] : `${path}:${sentence.line}: ${why}: ${sentence.text}`;
   });
 }
+
+/** Figures that a reader whose first language is not English reads twice, and the field's words. */
+const FIGURES: readonly (readonly [RegExp, string])[] = [
+  [/\b(?:tells?|telling|told)\s(?:\S+\s){0,3}?apart\b/gi, 'distinguish'],
+  [/\b(?:tells?|telling|told|untold)\b/gi, 'report, notify, say, get, read or know'],
+  [/\b(?:hears?|heard|hearing|unheard)\b/gi, 'receive, get, read or be notified'],
+  [/\b(?:stands?|stood|standing)[\s*/]+for\b/gi, 'mean, match or replace'],
+];
+
+/** A bus's public `hears()`, what health says of it, and what a refusal asks of a model. */
+const NO_FIGURE = /\b[Tt]ell the user\b|(?<=['".#])hears\b|\bhears(?=[?(:])|\bget hears\b/g;
+
+/** Those in a file, as `path:line: "word": write …`. Inline code of a page is none. */
+export function figuresOf(path: string, text: string): string[] {
+  const blank = (found: string): string => found.replace(/[^\n]/g, 'X');
+  const prose = path.endsWith('.md') ? text.replace(/`[^`\n]*`|\]\([^)]*\)/g, blank) : text;
+  let rest = prose.replace(NO_FIGURE, blank);
+  const found = FIGURES.flatMap(([figure, instead]) => {
+    const here = [...rest.matchAll(figure)];
+    rest = rest.replace(figure, blank);
+    return here.map(({ 0: word, index }) => ({ word, instead, line: lineOf(text, index) }));
+  });
+  return found
+    .sort((a, b) => a.line - b.line)
+    .map(({ word, instead, line }) => `${path}:${line}: "${word}": write ${instead}`);
+}
+
+const lineOf = (text: string, index: number): number => breaksIn(text.slice(0, index)) + 1;

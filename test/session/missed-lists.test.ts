@@ -210,7 +210,7 @@ describe('the runs whose lists were missed', () => {
           return undefined;
         },
       },
-      tell: (run, lists) => {
+      notify: (run, lists) => {
         if (run === 'broken') throw new Error('nobody can be told');
         told.push([run, lists]);
       },

@@ -32,7 +32,7 @@ const event = (data: string): string => `event: message\ndata: ${data}\n\n`;
 const telling =
   (...filters: readonly Filter[]) =>
   ({ tap }: Exchange): readonly Filter[] => {
-    tap.tellAhead(NOTE);
+    tap.notifyAhead(NOTE);
     return filters;
   };
 
@@ -323,7 +323,7 @@ describe('a message of ours before an answer', () => {
     async (seen) => {
       const { url, errors } = await serve(json, {
         filters: ({ tap }) => [
-          { stage: 'gate', wants: () => true, [seen]: () => tap.tellAhead(NOTE) },
+          { stage: 'gate', wants: () => true, [seen]: () => tap.notifyAhead(NOTE) },
         ],
       });
       const answer = await ask(url, { body: CALL });

@@ -764,7 +764,7 @@ function passes(...[workflow, found, tool, args, now = 0]: Asked): boolean {
 
 function success(...[workflow, found, tool, args, now = 0]: Asked): Position {
   const { verdict } = judged(workflow, found, tool, args, now);
-  const call = workflow.rules.toldCall(tool, SALT, now, { args: args as never });
+  const call = workflow.rules.reportedCall(tool, SALT, now, { args: args as never });
   const uses = verdict?.allows === true ? verdict.uses : [];
   const position = workflow.rules.standAt(found, now);
   return workflow.next(position, tool, undefined, call && { ...call, uses }).position;

@@ -155,7 +155,7 @@ function sent(
   { send, args, result, at, by }: OutsideEvent,
 ): Position {
   const told = { args: args as never, result: result as never, by };
-  const call = workflow.rules.toldCall(send, SALT, at, told);
+  const call = workflow.rules.reportedCall(send, SALT, at, told);
   return workflow.next(workflow.rules.standAt(before, at), send, undefined, call).position;
 }
 

@@ -262,7 +262,7 @@ describe('amounts against amounts', () => {
     const { rules } = workflow;
     let position = workflow.start;
     const done = (tool: string, at: number, told: object): void => {
-      const call = rules.toldCall(tool, 'run', at, told);
+      const call = rules.reportedCall(tool, 'run', at, told);
       if (call !== undefined) position = rules.decided(position, call);
     };
     for (let at = 1; at <= 3_000; at++) {

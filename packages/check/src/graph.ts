@@ -300,19 +300,20 @@ class Calls {
     named: readonly GraphNode[],
     real: readonly GraphNode[],
   ): [whole: readonly string[], partly: readonly string[]] {
-    const without = (told: readonly string[]): BoundState => {
-      return { all: [forSome, { not: { any: told } }] };
+    const without = (listed: readonly string[]): BoundState => {
+      return { all: [forSome, { not: { any: listed } }] };
     };
-    const isLeft = (id: string, told: readonly string[]): boolean => this.#canBe(without(told), id);
+    const isLeft = (id: string, listed: readonly string[]): boolean =>
+      this.#canBe(without(listed), id);
     /** Spares the look at each node where the listed ones say it all, as they mostly do. */
-    const isAnyLeft = (told: readonly string[]): boolean =>
-      this.#workflow.model.canBeIn([without(told)], [ANY_STATE]);
+    const isAnyLeft = (listed: readonly string[]): boolean =>
+      this.#workflow.model.canBeIn([without(listed)], [ANY_STATE]);
     const whole: string[] = [];
-    const tell = ({ id }: GraphNode): void => {
+    const list = ({ id }: GraphNode): void => {
       if (isLeft(id, whole) && !this.#canBe({ not: forAll }, id)) whole.push(id);
     };
-    named.forEach(tell);
-    if (isAnyLeft(whole)) real.forEach(tell);
+    named.forEach(list);
+    if (isAnyLeft(whole)) real.forEach(list);
     const partly = named.map(({ id }) => id).filter((id) => isLeft(id, whole));
     if (!isAnyLeft([...whole, ...partly])) return [whole, partly];
     for (const { id, type } of real) {

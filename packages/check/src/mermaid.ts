@@ -83,7 +83,7 @@ function idsOf({ nodes }: WorkflowGraph): ReadonlyMap<string, string> {
 }
 
 /** What happens within a folded node is not shown, nor how a run leaves it. */
-function untoldIn({ nodes }: WorkflowGraph): ReadonlySet<string> {
+function foldedIn({ nodes }: WorkflowGraph): ReadonlySet<string> {
   return new Set(nodes.flatMap(({ id, type }) => (type === 'folded' ? [id] : [])));
 }
 
@@ -114,7 +114,7 @@ function classesOf(
 function flowchart(graph: WorkflowGraph): string[] {
   const { nodes, edges, tools } = graph;
   const ids = idsOf(graph);
-  const untold = untoldIn(graph);
+  const folded = foldedIn(graph);
   const boxes = nodes.map((node) => {
     const { id, label, type, once } = node;
     if (type === 'folded') return `${ids.get(id)}[["${shownName(label)}"]]`;
@@ -128,7 +128,7 @@ function flowchart(graph: WorkflowGraph): string[] {
   const arrows = edges.map((edge) => {
     const says = edge.type === 'event' ? takersOf(edge) : (edge.says ?? []).map(escaped).join(', ');
     const line = LINES[edge.type] ?? '-->';
-    const said = says === '' || untold.has(edge.from) ? '' : `|"${says}"|`;
+    const said = says === '' || folded.has(edge.from) ? '' : `|"${says}"|`;
     return `${ids.get(edge.from)} ${line}${said} ${ids.get(edge.to)}`;
   });
   return ['flowchart LR', ...[...boxes, ...new Set(arrows)].map(indented)];
@@ -153,12 +153,12 @@ function takersOf(edge: GraphEdge): string {
 class StateDiagram {
   readonly #graph: WorkflowGraph;
   readonly #ids: ReadonlyMap<string, string>;
-  readonly #untold: ReadonlySet<string>;
+  readonly #folded: ReadonlySet<string>;
 
   constructor(graph: WorkflowGraph) {
     this.#graph = graph;
     this.#ids = idsOf(graph);
-    this.#untold = untoldIn(graph);
+    this.#folded = foldedIn(graph);
   }
 
   lines(): string[] {
@@ -235,7 +235,7 @@ class StateDiagram {
       const arrow = `${this.#id(edge.from)} --> ${this.#id(edge.to)}`;
       const known = labels.get(arrow) ?? new Set();
       labels.set(arrow, known);
-      if (this.#untold.has(edge.from)) continue;
+      if (this.#folded.has(edge.from)) continue;
       for (const label of this.#labelsOf(edge)) known.add(label);
     }
     return [...labels].map(([arrow, [...texts]]) => {

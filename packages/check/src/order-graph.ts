@@ -211,8 +211,8 @@ function simplest(need: Need): Need {
     if ('edge' in only && only.edge.when === undefined) {
       const { edge, key } = only;
       const { says = [] } = edge;
-      const told = { when: conditionOf(when), says: [...says, `if ${testWords(when)}`] };
-      return { edge: { ...edge, ...told }, key: JSON.stringify([key, when.key]) };
+      const asked = { when: conditionOf(when), says: [...says, `if ${testWords(when)}`] };
+      return { edge: { ...edge, ...asked }, key: JSON.stringify([key, when.key]) };
     }
   }
   return isAll ? { all: distinct, when } : { any: distinct, when };

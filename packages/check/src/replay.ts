@@ -12,7 +12,7 @@ import {
   NotRecorded,
   type Outcome,
   parseCallLine,
-  partsToTell,
+  partsToReport,
   RecordedArguments,
   type RecordedLine,
   RecordedReader,
@@ -319,7 +319,7 @@ class Player {
       this.#wereRefused.add(this.#workflow.keyOf(tool));
       if (run.first !== undefined) return;
       run.first = refusalOf(tool, verdict);
-      const says = partsToTell(verdict.parts).map((each) => each.says);
+      const says = partsToReport(verdict.parts).map((each) => each.says);
       const { reason, state } = verdict;
       this.#refusals.add({ tool, reason, state, says }, shortened(run.calls), run.digest);
     }

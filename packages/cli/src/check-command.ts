@@ -299,13 +299,14 @@ function inWords(
   const findingInWords = ({ code, severity, place, message, remedy }: Finding): string =>
     `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n    ${placeOf(place)}\n`;
   const kinds = isOrder ? kindsInWords(tools) : '';
-  const told = notes.map(findingInWords).join('');
+  const noted = notes.map(findingInWords).join('');
   if (findings.length === 0)
     return (
-      `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n` + `${told}${kinds}`
+      `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n` +
+      `${noted}${kinds}`
     );
   const rest = unchecked === undefined ? '' : `  ${unchecked}\n`;
-  return `${id}:\n${findings.map(findingInWords).join('')}${told}${rest}${kinds}`;
+  return `${id}:\n${findings.map(findingInWords).join('')}${noted}${rest}${kinds}`;
 }
 
 /** Each one is looked for in the whole file. */

@@ -27,9 +27,9 @@ function about<T extends z.ZodMiniType>(schema: T, description: string): T {
 
 /** What a schema cannot say by itself, for editors. {@link StateMachineGate} checks it. */
 function alsoIn<T extends z.ZodMiniType>(schema: T, keywords: Record<string, unknown>): T {
-  const told = schema.clone();
-  z.globalRegistry.add(told, keywords);
-  return told as T;
+  const explained = schema.clone();
+  z.globalRegistry.add(explained, keywords);
+  return explained as T;
 }
 
 const textsSchema = z.array(text).check(z.minLength(1));

@@ -34,11 +34,11 @@ export type McpProxy = (
  */
 export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}): McpProxy {
   const { origin, pathname, search } = new URL(target);
-  const tell = (fault: string): void => onFault?.(`${origin}${pathname} ${fault}`);
+  const report = (fault: string): void => onFault?.(`${origin}${pathname} ${fault}`);
   const onError: OnError = (error, req, res) => {
     // Of a client that has left, the proxy itself breaks the request off.
     if (!res.destroyed)
-      tell(`${hasConnected(error) ? 'broke off' : 'cannot be reached'}: ${error.code}`);
+      report(`${hasConnected(error) ? 'broke off' : 'cannot be reached'}: ${error.code}`);
     fail(error, req, res);
   };
   const proxy = createProxyMiddleware<IncomingMessage, ServerResponse>({
@@ -50,7 +50,7 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
     on: {
       proxyReq(request, req, res) {
         onlyWhole(request, req);
-        endWithoutAnswer(request, res, () => tell('broke off without an answer'));
+        endWithoutAnswer(request, res, () => report('broke off without an answer'));
       },
       proxyRes(answer, _req, res) {
         // Node throws on `Trailer` beside a `Content-Length`, where nothing could catch it. It
@@ -58,7 +58,7 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
         // ends.
         for (const name of HOP_BY_HOP) if (name !== 'connection') delete answer.headers[name];
         passOn(answer, res);
-        if (refuseRedirect(answer)) tell('answers with a redirect, which no client may follow');
+        if (refuseRedirect(answer)) report('answers with a redirect, which no client may follow');
       },
       error: onError,
       // Where the client has left, http-proxy calls a reset connection no error.
@@ -136,14 +136,14 @@ function dropHopByHop({ headers, rawHeaders }: IncomingMessage): void {
 const FRAMING = ['content-length', 'transfer-encoding', 'content-type', 'host'];
 
 /** A connection may close without an answer and without an error, as after status 101. */
-function endWithoutAnswer(request: ClientRequest, res: ServerResponse, tell: () => void): void {
+function endWithoutAnswer(request: ClientRequest, res: ServerResponse, report: () => void): void {
   let isAnswered = false;
   request.once('response', () => {
     isAnswered = true;
   });
   request.once('close', () => {
     if (isAnswered || res.headersSent || res.destroyed) return;
-    tell();
+    report();
     answerBadGateway(res, BROKEN);
   });
 }

@@ -62,7 +62,7 @@ export async function runRuns(args: readonly string[]): Promise<number> {
   const { file, given } = parseCommand(RUNS, args);
   await withRuns(file, given, async (all, opened) => {
     const counts = await Promise.all(
-      all.map(async (runs) => ({ workflow: runs.workflow, ...(await told(runs.count())) })),
+      all.map(async (runs) => ({ workflow: runs.workflow, ...(await answered(runs.count())) })),
     );
     if (given.json) return printJson({ workflows: counts });
     for (const { workflow, runs, states, running, held, ...few } of counts) {
@@ -131,7 +131,7 @@ async function* pagesOf(
 ): AsyncIterable<RunView> {
   let after: string | undefined;
   do {
-    const page = await told(list(after === undefined ? {} : { after }));
+    const page = await answered(list(after === undefined ? {} : { after }));
     yield* page.runs;
     after = page.next;
   } while (after !== undefined);
@@ -149,7 +149,7 @@ export async function runResolve(args: readonly string[]): Promise<number> {
       );
     let reason: string = 'not-held';
     for (const runs of all) {
-      const did = await told(runs.resolve(call, outcome, options));
+      const did = await answered(runs.resolve(call, outcome, options));
       if (did.resolved) {
         const { workflow } = runs;
         if (given.json) return printJson({ workflow, resolved: true, state: did.state });
@@ -185,7 +185,7 @@ function parseResolution({ key, run, outcome, event, actor, note }: Given<typeof
 }
 
 /** @throws Failure with the words of the store */
-function told<T>(asked: Promise<T>): Promise<T> {
+function answered<T>(asked: Promise<T>): Promise<T> {
   return asked.catch((error: unknown) => {
     throw storeFailure(error);
   });

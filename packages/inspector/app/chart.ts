@@ -237,8 +237,8 @@ function arrowsOf(graph: WorkflowGraph): Arrow[] {
     if (edge === undefined) return [];
     const { from, to } = edge;
     // What happens within a folded state is not shown, nor how a run leaves it.
-    const isTold = graph.nodes.find((node) => node.id === from)?.type !== 'folded';
-    const lines = isTold ? edges.flatMap((each) => linesOf(each)) : [];
+    const isShown = graph.nodes.find((node) => node.id === from)?.type !== 'folded';
+    const lines = isShown ? edges.flatMap((each) => linesOf(each)) : [];
     const shown = shortened(lines);
     return [{ id, from, to, lines: shown, edges, size: sizeOf(shown), isInitial: false }];
   });

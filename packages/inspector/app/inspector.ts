@@ -21,7 +21,7 @@ import type {
   WorkflowDetail,
   WorkflowSummary,
 } from '../src/api.ts';
-import { asFailure, type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
+import { asFailure, type Reception, RequestFailed, Server, Stream, wordsOf } from './server.ts';
 import { WhatIfWalk } from './walk.ts';
 
 export type ListKind = 'held' | 'unsettled' | 'stuck' | 'open' | 'resolved' | 'found';
@@ -97,7 +97,7 @@ const AGAIN_MS = 3000;
 export class Inspector {
   readonly #server = new Server();
   #stream: Stream | undefined;
-  #hears = '';
+  #streamed = '';
   /** Of each thing that is asked for, only the newest answer counts. */
   readonly #asked = { workflow: 0, run: 0, list: 0 };
   #again: ReturnType<typeof setTimeout> | undefined;
@@ -105,7 +105,7 @@ export class Inspector {
   readonly session = signal<SessionInfo | undefined>(undefined);
   /** Why nothing can be shown at all. */
   readonly refusal = signal<string | undefined>(undefined);
-  readonly hearing = signal<Hearing>('connecting');
+  readonly reception = signal<Reception>('connecting');
   readonly delayMs = signal(0);
   readonly workflows = signal<readonly WorkflowSummary[]>([]);
   readonly workflow = signal<WorkflowDetail | undefined>(undefined);
@@ -151,7 +151,7 @@ export class Inspector {
     setInterval(() => {
       if (!document.hidden) this.tick.value = performance.now();
     }, 250);
-    addEventListener('hashchange', () => void this.#told(() => this.#follow()));
+    addEventListener('hashchange', () => void this.#shown(() => this.#follow()));
   }
 
   async start(): Promise<void> {
@@ -164,7 +164,7 @@ export class Inspector {
       this.refusal.value = wordsOf(error);
       // A visitor without the right to look asks no more; one of a server that restarts does.
       if (!isRefused(error)) setTimeout(() => void this.start(), 3000);
-      else this.hearing.value = 'refused';
+      else this.reception.value = 'refused';
       return;
     }
     this.refusal.value = undefined;
@@ -250,7 +250,7 @@ export class Inspector {
 
   /** Resolves all chosen calls with one note. Those that it could not resolve stay chosen. */
   async resolveChosen(outcome: 'succeeded' | 'failed', note: string): Promise<boolean> {
-    return this.#told(async () => {
+    return this.#shown(async () => {
       const chosen = [...this.chosen.value];
       const left = new Map<string, ChosenCall>();
       let first: Failure['error'] | undefined;
@@ -469,7 +469,7 @@ export class Inspector {
     const { picked } = this;
     const id = picked.value;
     if (before === undefined || id === undefined) return;
-    await this.#told(async () => {
+    await this.#shown(async () => {
       const page = await this.#server.get<TrailPage>(this.#path(`runs/${id}/trail`), { before });
       if (id === picked.value)
         this.olderTrail.value = { ...page, entries: [...entries, ...page.entries] };
@@ -480,7 +480,7 @@ export class Inspector {
   async act(deed: Deed, body: object, says: string): Promise<boolean> {
     const id = this.picked.value;
     if (id === undefined) return false;
-    return this.#told(async () => {
+    return this.#shown(async () => {
       await this.#server.post<Done>(this.#path(`runs/${id}/${deed}`), body);
       this.notice.value = { kind: 'done', text: says };
       if (deed === 'delete') this.chooseRun(undefined);
@@ -490,7 +490,7 @@ export class Inspector {
 
   /** Stops calls of a workflow, or lets them go on. The bar says what is stopped then. */
   async switchCalls(deed: 'freeze' | 'unfreeze', key: string, body: object): Promise<boolean> {
-    const isDone = await this.#told(async () => {
+    const isDone = await this.#shown(async () => {
       await this.#server.post<Done>(`workflows/${key}/${deed}`, body);
     });
     // Also where another operator was faster.
@@ -498,7 +498,7 @@ export class Inspector {
     return isDone;
   }
 
-  async #told(what: () => Promise<void>): Promise<boolean> {
+  async #shown(what: () => Promise<void>): Promise<boolean> {
     try {
       await what();
       return true;
@@ -516,13 +516,13 @@ export class Inspector {
   /** One stream for the workflow and the run that are shown. */
   #listen(): void {
     const query = { workflow: this.workflow.value?.key, run: this.picked.value };
-    const hears = JSON.stringify(query);
-    if (hears === this.#hears) return;
-    this.#hears = hears;
+    const streamed = JSON.stringify(query);
+    if (streamed === this.#streamed) return;
+    this.#streamed = streamed;
     this.#stream?.close();
     this.#stream = new Stream(query, {
-      onHearing: (hearing) => {
-        this.hearing.value = hearing;
+      onReception: (reception) => {
+        this.reception.value = reception;
       },
       on: {
         hello: ({ resumed, delayMs }) => {

@@ -8,7 +8,7 @@ import { areKeysOn, Keys } from './keys.tsx';
 import { Icon, type IconName } from './parts.tsx';
 import { Run } from './run.tsx';
 import { Runs } from './runs.tsx';
-import type { Hearing } from './server.ts';
+import type { Reception } from './server.ts';
 import { StopCalls, Stops } from './stops.tsx';
 import { WhatIfPanel } from './what-if.tsx';
 import { inWords } from './words.ts';
@@ -180,7 +180,7 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   );
 }
 
-const HEARINGS: Readonly<Record<Hearing, readonly [string, string]>> = {
+const RECEPTIONS: Readonly<Record<Reception, readonly [string, string]>> = {
   connecting: ['connecting', 'Connecting'],
   live: ['live', 'Live'],
   lost: ['lost', 'Reconnecting'],
@@ -190,10 +190,11 @@ const HEARINGS: Readonly<Record<Hearing, readonly [string, string]>> = {
 const AWAY = ['lost', 'Store is away'] as const;
 
 function Connection({ inspector }: { readonly inspector: Inspector }): JSX.Element {
-  const { delayMs, hearing, isAway } = inspector;
-  const isLive = hearing.value === 'live' && !isAway.value;
+  const { delayMs, reception, isAway } = inspector;
+  const isLive = reception.value === 'live' && !isAway.value;
   // A green lamp beside what could not be asked would vouch for it.
-  const [kind, says] = hearing.value === 'live' && isAway.value ? AWAY : HEARINGS[hearing.value];
+  const [kind, says] =
+    reception.value === 'live' && isAway.value ? AWAY : RECEPTIONS[reception.value];
   const title =
     isLive && delayMs.value > 0
       ? `What other processes do is seen within ${inWords(Math.max(1000, delayMs.value))}`
@@ -251,20 +252,20 @@ const NOTICE_MS = 12_000;
 
 function Notice({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { notice } = inspector;
-  const told = notice.value;
+  const news = notice.value;
   useEffect(() => {
-    if (told?.kind !== 'done') return;
+    if (news?.kind !== 'done') return;
     const timer = setTimeout(() => {
       notice.value = undefined;
     }, NOTICE_MS);
     return () => clearTimeout(timer);
-  }, [told, notice]);
+  }, [news, notice]);
   return (
     <div class="notices" role="status" aria-live="polite">
-      {told !== undefined && (
-        <p class={`notice ${told.kind}`}>
-          <Icon name={told.kind === 'done' ? 'check' : 'warning'} />
-          <span>{told.text}</span>
+      {news !== undefined && (
+        <p class={`notice ${news.kind}`}>
+          <Icon name={news.kind === 'done' ? 'check' : 'warning'} />
+          <span>{news.text}</span>
           <button
             type="button"
             class="icon-button"

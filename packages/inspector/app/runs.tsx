@@ -28,7 +28,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
   const { held = 0, unsettled, stuck = 0, runs = 0, stuckAfterMs } = counts.value ?? {};
   const key = workflow.value?.key;
   const { resolved = 0 } = inspector.workflows.value.find((each) => each.key === key) ?? {};
-  const isLost = inspector.hearing.value === 'lost';
+  const isLost = inspector.reception.value === 'lost';
   const trouble = troubleOf(inspector);
   const kinds: readonly (readonly [ListKind, string, number | undefined, string])[] = [
     [
@@ -455,8 +455,8 @@ const LOST = 'There is no connection: whether runs are here is not known.';
 const AWAY = 'The store cannot be asked now: whether runs are here is not known.';
 
 /** Why the list may lack runs, or show what is over. */
-function troubleOf({ hearing, list, isAway }: Inspector): string | undefined {
-  if (hearing.value === 'lost') return LOST;
+function troubleOf({ reception, list, isAway }: Inspector): string | undefined {
+  if (reception.value === 'lost') return LOST;
   return list.value.error?.message ?? (isAway.value ? AWAY : undefined);
 }
 

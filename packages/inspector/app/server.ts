@@ -104,12 +104,12 @@ async function failureOf(response: Response): Promise<RequestFailed> {
   }
 }
 
-export type Hearing = 'connecting' | 'live' | 'lost' | 'refused';
+export type Reception = 'connecting' | 'live' | 'lost' | 'refused';
 
 export interface Listener {
-  readonly on: { readonly [Name in LiveEvent]: (told: LiveEvents[Name]) => void };
+  readonly on: { readonly [Name in LiveEvent]: (news: LiveEvents[Name]) => void };
   /** The stream opened, was lost and is tried again, or was refused for good. */
-  readonly onHearing: (hearing: Hearing) => void;
+  readonly onReception: (reception: Reception) => void;
 }
 
 /** One stream of events, tried again after 1 s, 2 s … 15 s until it is closed. */
@@ -129,17 +129,17 @@ export class Stream {
 
   #open(): void {
     const source = new EventSource(addressOf('events', this.#query));
-    const { on, onHearing } = this.#listener;
+    const { on, onReception } = this.#listener;
     this.#source = source;
-    hear(source, 'hello', (hello) => {
+    listen(source, 'hello', (hello) => {
       this.#failures = 0;
-      onHearing('live');
+      onReception('live');
       on.hello(hello);
     });
-    hear(source, 'workflow', on.workflow);
-    hear(source, 'stopped', on.stopped);
-    hear(source, 'run', on.run);
-    hear(source, 'bye', (bye) => {
+    listen(source, 'workflow', on.workflow);
+    listen(source, 'stopped', on.stopped);
+    listen(source, 'run', on.run);
+    listen(source, 'bye', (bye) => {
       on.bye(bye);
       this.#lose(bye.why === 'unauthorized');
     });
@@ -147,14 +147,14 @@ export class Stream {
     source.addEventListener('error', () => {
       if (this.#isClosed || source !== this.#source) return;
       if (source.readyState === EventSource.CLOSED) this.#lose(false);
-      else onHearing('lost');
+      else onReception('lost');
     });
   }
 
   #lose(isRefused: boolean): void {
     this.#source?.close();
     this.#source = undefined;
-    this.#listener.onHearing(isRefused ? 'refused' : 'lost');
+    this.#listener.onReception(isRefused ? 'refused' : 'lost');
     if (isRefused) return;
     const waitMs = Math.min(15_000, 1000 * 2 ** this.#failures++) * (0.75 + Math.random() / 2);
     this.#timer = setTimeout(() => {
@@ -169,13 +169,13 @@ export class Stream {
   }
 }
 
-function hear<Name extends LiveEvent>(
+function listen<Name extends LiveEvent>(
   source: EventSource,
   name: Name,
-  listener: (told: LiveEvents[Name]) => void,
+  listener: (news: LiveEvents[Name]) => void,
 ): void {
   source.addEventListener(name, ({ data }: MessageEvent<string>) => {
-    const told: LiveEvents[Name] = JSON.parse(data);
-    listener(told);
+    const news: LiveEvents[Name] = JSON.parse(data);
+    listener(news);
   });
 }

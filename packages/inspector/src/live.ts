@@ -31,7 +31,7 @@ interface Watcher {
 }
 
 /** An event that was sent, for those who were cut off meanwhile. */
-interface Told {
+interface Sent {
   readonly number: number;
   /** The workflow's key, where it is for those alone who watch that one. */
   readonly workflow: string | undefined;
@@ -41,7 +41,7 @@ interface Told {
 }
 
 const MOST_WATCHERS = 100;
-const MOST_TOLD = 200;
+const MOST_SENT = 200;
 /** What happens in this process is reported so often, each run once. */
 const FLUSH_MS = 100;
 const MOST_RUNS_A_FLUSH = 200;
@@ -50,7 +50,7 @@ const MOST_UNREAD_BYTES = 256 * 1024;
 /** Of so many runs that are held no more, each look asks who resolved them. */
 const MOST_RESOLVED_A_LOOK = 20;
 /** What happened here comes again from the store at once, if at all. */
-const HEARD_MS = 5_000;
+const LEARNT_MS = 5_000;
 const KEEP_ALIVE_MS = 15_000;
 const RETRY_MS = 2_000;
 
@@ -69,8 +69,8 @@ export class Live {
   /** The held steps of each workflow, by its key: the run's key and the step's id. */
   readonly #held = new Map<string, ReadonlyMap<string, string>>();
   /** When this process learnt that a run was resolved. */
-  readonly #heardResolved = new Map<string, number>();
-  #told: Told[] = [];
+  readonly #learntResolved = new Map<string, number>();
+  #sent: Sent[] = [];
   #number = 0;
   /** While the page has a visitor, events are numbered without a gap. */
   #epoch = '';
@@ -138,8 +138,8 @@ export class Live {
 
   #begin(): void {
     this.#epoch = randomBytes(6).toString('base64url');
-    this.#told = [];
-    diagnosticsChannel.subscribe(EVENT_CHANNEL, this.#hear);
+    this.#sent = [];
+    diagnosticsChannel.subscribe(EVENT_CHANNEL, this.#receive);
     void this.#look();
   }
 
@@ -147,7 +147,7 @@ export class Live {
     clearInterval(watcher.timer);
     this.#watchers.delete(watcher);
     if (this.#watchers.size > 0) return;
-    diagnosticsChannel.unsubscribe(EVENT_CHANNEL, this.#hear);
+    diagnosticsChannel.unsubscribe(EVENT_CHANNEL, this.#receive);
     clearTimeout(this.#poll);
     clearTimeout(this.#flush);
     this.#flush = undefined;
@@ -156,7 +156,7 @@ export class Live {
     this.#stopped.clear();
     this.#newest.clear();
     this.#held.clear();
-    this.#heardResolved.clear();
+    this.#learntResolved.clear();
   }
 
   async #keepAlive(watcher: Watcher): Promise<void> {
@@ -170,7 +170,7 @@ export class Live {
     this.#leave(watcher);
   }
 
-  readonly #hear = (message: unknown): void => {
+  readonly #receive = (message: unknown): void => {
     const event = message as InterlockEvent;
     if (/^workflow\.(?:frozen|unfrozen|restored)$/.test(event.type)) this.nudge();
     const what = whatOf(event);
@@ -192,17 +192,17 @@ export class Live {
       ...(event.type === 'run.resolved' && { resolved: resolvedOf(event) }),
     });
     if (event.type === 'run.resolved') {
-      this.#heardResolved.set(place, performance.now());
+      this.#learntResolved.set(place, performance.now());
       workflow.noteResolved(event.runKey);
     }
-    this.#flush ??= setTimeout(() => this.#tellHappened(), FLUSH_MS).unref();
+    this.#flush ??= setTimeout(() => this.#reportHappened(), FLUSH_MS).unref();
   };
 
-  #tellHappened(): void {
+  #reportHappened(): void {
     this.#flush = undefined;
     const changes = [...this.#happened.values()];
     this.#happened.clear();
-    for (const change of changes) this.#tell('run', change, { workflow: change.workflow });
+    for (const change of changes) this.#broadcast('run', change, { workflow: change.workflow });
     this.nudge();
   }
 
@@ -222,7 +222,8 @@ export class Live {
         const before = this.#counted.get(workflow.key);
         const [isFirst, isChanged] = [before === undefined, before?.text !== text];
         this.#counted.set(workflow.key, { text, of: summary });
-        if (isChanged) this.#tell('workflow', { workflow: summary }, { workflow: workflow.key });
+        if (isChanged)
+          this.#broadcast('workflow', { workflow: summary }, { workflow: workflow.key });
         if (isChanged) await this.#lookAtHeld(workflow, summary.counts?.held, isOver);
         await this.#lookAtRuns(workflow, isChanged && !isFirst, isOver);
       }),
@@ -240,7 +241,7 @@ export class Live {
     const before = this.#stopped.get(workflow.key);
     if (JSON.stringify(before) === JSON.stringify(change)) return;
     this.#stopped.set(workflow.key, change);
-    this.#tell('stopped', change, { workflow: undefined });
+    this.#broadcast('stopped', change, { workflow: undefined });
   }
 
   /** Where another process has resolved a run, its trail says who did. */
@@ -255,17 +256,17 @@ export class Live {
     if (isOver()) return;
     this.#held.set(workflow.key, held);
     const gone = [...before].filter(([run, step]) => held.get(run) !== step);
-    for (const [place, at] of this.#heardResolved)
-      if (performance.now() - at > HEARD_MS) this.#heardResolved.delete(place);
+    for (const [place, at] of this.#learntResolved)
+      if (performance.now() - at > LEARNT_MS) this.#learntResolved.delete(place);
     for (const [run] of gone.slice(0, MOST_RESOLVED_A_LOOK)) {
-      if (this.#heardResolved.has(placeOf(workflow, run))) continue;
+      if (this.#learntResolved.has(placeOf(workflow, run))) continue;
       const resolved = await workflow.resolutionOf(run);
       if (isOver()) return;
       // Its call may have ended by itself, and what is full at 200 may have pushed it out.
-      if (resolved === undefined || this.#heardResolved.has(placeOf(workflow, run))) continue;
+      if (resolved === undefined || this.#learntResolved.has(placeOf(workflow, run))) continue;
       workflow.noteResolved(run);
       const change = { ...changeOf(workflow, run, 'changed'), resolved: resolvedOf(resolved) };
-      this.#tell('run', change, { workflow: workflow.key });
+      this.#broadcast('run', change, { workflow: workflow.key });
     }
   }
 
@@ -289,22 +290,22 @@ export class Live {
       this.#newest.set(place, newest);
       if (before === undefined || (before === newest && !isCountChanged)) continue;
       const change = changeOf(workflow, run, 'changed');
-      this.#tell('run', change, { workflow: workflow.key, only: run });
+      this.#broadcast('run', change, { workflow: workflow.key, only: run });
     }
   }
 
-  #tell<Name extends LiveEvent>(
+  #broadcast<Name extends LiveEvent>(
     name: Name,
     data: LiveEvents[Name],
     { workflow, only }: { readonly workflow: string | undefined; readonly only?: string },
   ): void {
     const number = ++this.#number;
     const text = `id: ${this.#epoch}-${number}\n${eventText(name, data)}`;
-    const told = { number, workflow, only, text };
-    this.#told.push(told);
-    if (this.#told.length > MOST_TOLD) this.#told.shift();
+    const sent = { number, workflow, only, text };
+    this.#sent.push(sent);
+    if (this.#sent.length > MOST_SENT) this.#sent.shift();
     for (const watcher of this.#watchers) {
-      if (!isFor(watcher, told)) continue;
+      if (!isFor(watcher, sent)) continue;
       watcher.res.write(text);
       if (watcher.res.writableLength > MOST_UNREAD_BYTES) watcher.res.destroy();
     }
@@ -315,19 +316,19 @@ export class Live {
   }
 
   /** What a client missed that was cut off; `undefined` where that is not known. */
-  #missedSince(id: string | string[] | undefined, watcher: Watcher): readonly Told[] | undefined {
+  #missedSince(id: string | string[] | undefined, watcher: Watcher): readonly Sent[] | undefined {
     const [, epoch, seen] = /^([\w-]{8})-(\d{1,15})$/.exec(String(id ?? '')) ?? [];
     if (epoch !== this.#epoch) return undefined;
-    const missed = this.#told.filter(({ number }) => number > Number(seen));
+    const missed = this.#sent.filter(({ number }) => number > Number(seen));
     if (this.#number - Number(seen) !== missed.length) return undefined;
-    return missed.filter((told) => isFor(watcher, told));
+    return missed.filter((sent) => isFor(watcher, sent));
   }
 }
 
-function isFor({ workflow, run }: Watcher, told: Told): boolean {
-  const isOther = workflow !== undefined && workflow.key !== (told.workflow ?? workflow.key);
+function isFor({ workflow, run }: Watcher, sent: Sent): boolean {
+  const isOther = workflow !== undefined && workflow.key !== (sent.workflow ?? workflow.key);
   if (isOther) return false;
-  return told.only === undefined || told.only === run;
+  return sent.only === undefined || sent.only === run;
 }
 
 function eventText<Name extends LiveEvent>(name: Name, data: LiveEvents[Name]): string {

@@ -302,9 +302,9 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
     ignoringErrors(() => (use as typeof given).amounts.push(3));
     await wait(1);
     const next = claimOf(run);
-    const { unsettled: told = [] } = await claimed(store, next);
-    for (const step of told) ignoringErrors(() => (step.use as typeof given).amounts.push(4));
-    ignoringErrors(() => (told as unknown[]).pop());
+    const { unsettled: seen = [] } = await claimed(store, next);
+    for (const step of seen) ignoringErrors(() => (step.use as typeof given).amounts.push(4));
+    ignoringErrors(() => (seen as unknown[]).pop());
     const { unsettled } = await claimed(store, next);
     same(
       unsettled?.map((step) => step.use),

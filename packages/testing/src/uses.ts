@@ -30,7 +30,7 @@ const USE: Json = { payments: [{ of: 'sha256:ab', amount: 19.99 }], calls: 1 };
 
 export function usePromises(promises: Promises): void {
   keptPromises(promises);
-  toldPromises(promises);
+  unsettledPromises(promises);
   shownPromises(promises);
   settledPromises(promises);
 }
@@ -96,11 +96,11 @@ function keptPromises(promises: Promises): void {
     const name = (await store.anonymize(run)) ?? '';
     same((await readClaim({ store, run: name })).use, USE);
     await store.commit({ ...commitOf(held), run: name });
-    await assertTold(store, name, [earlier], { create: {} });
+    await assertUnsettled(store, name, [earlier], { create: {} });
   });
 }
 
-function toldPromises(promises: Promises): void {
+function unsettledPromises(promises: Promises): void {
   promises(
     'a claim gets the steps of unknown outcome before it, oldest first, as often as it asks',
     async (stage) => {
@@ -121,7 +121,7 @@ function toldPromises(promises: Promises): void {
   promises('a claim gets no step whose outcome is known', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
-    await assertTold(store, run, undefined);
+    await assertUnsettled(store, run, undefined);
     const late = retryOf(run, { use: USE });
     await claimed(store, late);
     await stage.wait(SHORT);
@@ -129,15 +129,15 @@ function toldPromises(promises: Promises): void {
     assert.equal((await claimed(store, late)).unsettled, undefined);
     await stage.wait(SHORT);
     await store.commit(commitOf(late));
-    await assertTold(store, run, undefined);
+    await assertUnsettled(store, run, undefined);
   });
 
   promises('a claim gets no step of another workflow', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const step = await unsettle(stage, run, { digest: 'a', use: USE });
-    await assertTold(store, run, undefined, { workflow: 'approval' });
-    await assertTold(store, run, [step]);
+    await assertUnsettled(store, run, undefined, { workflow: 'approval' });
+    await assertUnsettled(store, run, [step]);
   });
 
   promises('a step that is tried again gets its earlier try, by its key', async (stage) => {
@@ -151,7 +151,7 @@ function toldPromises(promises: Promises): void {
     same(unsettled, [first, other]);
     const { since = Number.NaN } = await readClaim(stage);
     await stage.wait(SHORT);
-    await assertTold(store, run, [other, { ...first, since, use: 3 }]);
+    await assertUnsettled(store, run, [other, { ...first, since, use: 3 }]);
   });
 }
 
@@ -225,26 +225,26 @@ function settledPromises(promises: Promises): void {
     const steps: UnsettledStep[] = [];
     for (const digest of ['a', 'b', 'c', 'd'])
       steps.push(await unsettle(stage, run, { digest, use: { of: digest } }));
-    await assertTold(store, run, steps);
+    await assertUnsettled(store, run, steps);
     const tried = async (digest: string) => {
       const request = retryOf(run, { digest }, LONG);
       await claimed(store, request);
       return request;
     };
     await store.commit(commitOf(await tried('a')));
-    await assertTold(store, run, steps.slice(1));
+    await assertUnsettled(store, run, steps.slice(1));
     const released = await tried('b');
     await store.release(released, released.token);
-    await assertTold(store, run, steps.slice(2));
+    await assertUnsettled(store, run, steps.slice(2));
 
     const letGo = await tried('c');
     await store.release(letGo, letGo.token, { settles: false });
     await store.commit(commitOf(await tried('c'), { settles: false }));
     await step(store, run);
-    await assertTold(store, run, steps.slice(2));
+    await assertUnsettled(store, run, steps.slice(2));
 
     await step(store, run, {}, { settles: 'all' });
-    await assertTold(store, run, undefined);
+    await assertUnsettled(store, run, undefined);
   });
 
   promises('a claim gets 16 unsettled steps, also after a refusal', async (stage) => {
@@ -260,7 +260,7 @@ function settledPromises(promises: Promises): void {
     const known = retryOf(run, { digest: 'd-3' }, LONG);
     same((await claimed(store, known)).unsettled, steps);
     await store.commit(commitOf(known));
-    await assertTold(store, run, steps.toSpliced(3, 1));
+    await assertUnsettled(store, run, steps.toSpliced(3, 1));
   });
 }
 
@@ -271,8 +271,8 @@ export function sharedUsePromises(promises: Promises): void {
     const other = await stage.reopen();
     const step = await unsettle(stage, run, { digest: 'a', use: USE });
     same((await readClaim({ store: other, run })).use, USE);
-    await assertTold(other, run, [step]);
-    await assertTold(stage.store, run, [step]);
+    await assertUnsettled(other, run, [step]);
+    await assertUnsettled(stage.store, run, [step]);
   });
 }
 
@@ -298,7 +298,7 @@ async function unsettle(
 }
 
 /** Asserts which steps a new claim of another one gets, and releases it. */
-async function assertTold(
+async function assertUnsettled(
   store: AtomicStateStore,
   run: string,
   steps: readonly UnsettledStep[] | undefined,

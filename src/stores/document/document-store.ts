@@ -239,7 +239,7 @@ export class DocumentStore extends RulebookStore {
   }
 
   #seen({ kept, broken, now, entries }: FoundParts, askedAt: number): Found {
-    const time = this.#time.told(now, askedAt);
+    const time = this.#time.given(now, askedAt);
     return { kept, broken, now: kept ? notBefore(time, kept.run) : time, entries };
   }
 
@@ -260,7 +260,7 @@ export class DocumentStore extends RulebookStore {
     const known = this.#time.estimate();
     if (known !== undefined) return known;
     const askedAt = this.#time.asked();
-    return this.#time.told(await this.#documents.now(), askedAt);
+    return this.#time.given(await this.#documents.now(), askedAt);
   }
 
   /**
@@ -391,7 +391,7 @@ export class DocumentStore extends RulebookStore {
     };
     const askedAt = this.#time.asked();
     const answer = await (swapIn?.(write) ?? this.#documents.swap(write));
-    if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
+    if (answer.now !== undefined) this.#time.given(answer.now, askedAt);
     const current = this.#kept.get(key);
     const { kept } = answer;
     // An answer with the same life says nothing of other workflows, which have moved meanwhile.

@@ -21,7 +21,7 @@ interface ProcessClocks {
 }
 
 /** What the backend said, and what the clocks of this process said then. */
-interface Heard {
+interface Received {
   readonly now: number;
   /** By how much it may be wrong: the backend looked at its clock somewhere in a trip. */
   readonly doubt: number;
@@ -33,7 +33,7 @@ interface Heard {
 export class BackendTime {
   readonly #clocks: ProcessClocks;
   /** The quickest of the last answers. */
-  #known: Heard | undefined;
+  #known: Received | undefined;
   /** Whether the backend has never given a time, though it has answered. */
   #isClockless = false;
   #latest = 0;
@@ -42,13 +42,13 @@ export class BackendTime {
     this.#clocks = clocks;
   }
 
-  /** For {@link told}: when the process asks. */
+  /** For {@link given}: when the process asks. */
   asked(): number {
     return this.#clocks.monotonic();
   }
 
   /** The time of an answer, now that it is here. Of a backend without a clock, the process' own. */
-  told(now: number | undefined, askedAt: number): number {
+  given(now: number | undefined, askedAt: number): number {
     const monotonic = this.#clocks.monotonic();
     const wall = this.#clocks.now();
     if (now === undefined) {
@@ -74,11 +74,15 @@ export class BackendTime {
   }
 
   /** What an answer says of now, or `undefined` where it is too old or a clock has jumped. */
-  #since(heard: Heard, monotonic: number, wall: number): Pick<Heard, 'now' | 'doubt'> | undefined {
-    const passed = monotonic - heard.monotonic;
+  #since(
+    received: Received,
+    monotonic: number,
+    wall: number,
+  ): Pick<Received, 'now' | 'doubt'> | undefined {
+    const passed = monotonic - received.monotonic;
     // A machine that slept, or a clock that was set: the estimate would be anything.
-    if (passed > GOOD_MS || Math.abs(passed - (wall - heard.wall)) > JUMP_MS) return undefined;
-    return { now: heard.now + passed, doubt: heard.doubt };
+    if (passed > GOOD_MS || Math.abs(passed - (wall - received.wall)) > JUMP_MS) return undefined;
+    return { now: received.now + passed, doubt: received.doubt };
   }
 
   /** Answers give rising times, unless the backend's clock was set back by more than an error. */

@@ -21,7 +21,7 @@ function twoClocks() {
       ms += before;
       const now = ms + ahead;
       ms += after;
-      time.told(now, askedAt);
+      time.given(now, askedAt);
     },
   };
 }

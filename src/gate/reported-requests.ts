@@ -5,8 +5,8 @@
 import {
   type Events,
   type InterlockEvent,
+  type ReportedMethod,
   SENT,
-  type ToldMethod,
   type TraceContext,
 } from '../basics/events.ts';
 import type { RefusalReason } from '../basics/reasons.ts';
@@ -41,7 +41,7 @@ type Named =
       readonly requestId: RequestId;
       readonly runKey?: string;
     }
-  | { readonly request: number; readonly method: ToldMethod; readonly requestId: RequestId };
+  | { readonly request: number; readonly method: ReportedMethod; readonly requestId: RequestId };
 
 /** A request whose start was published, but not its end. */
 interface OpenRequest {
@@ -51,7 +51,7 @@ interface OpenRequest {
 }
 
 /** The member of each list's result that has the list. An `initialize` has none. */
-const LISTS: Readonly<Record<ToldMethod, string | undefined>> = {
+const LISTS: Readonly<Record<ReportedMethod, string | undefined>> = {
   initialize: undefined,
   'tools/list': 'tools',
   'prompts/list': 'prompts',
@@ -60,7 +60,7 @@ const LISTS: Readonly<Record<ToldMethod, string | undefined>> = {
 };
 
 /** Publishes the events of one exchange's requests. Joins it only if something listens. */
-export class ToldRequests implements Filter {
+export class ReportedRequests implements Filter {
   /** After the gates, so it sees what the client sees. */
   readonly stage = 'sync';
   readonly #events: Events;
@@ -76,8 +76,8 @@ export class ToldRequests implements Filter {
 
   /** Publishes the start of each request with an id, at the first gate of the route. */
   static join(config: GateConfig, exchange: Exchange, admission: Admission): void {
-    const told = ToldRequests.of(config, exchange, admission);
-    if (told !== undefined) exchange.join(told);
+    const reported = ReportedRequests.of(config, exchange, admission);
+    if (reported !== undefined) exchange.join(reported);
   }
 
   /** The same for requests that pass as they are; `undefined` where there is nothing to report. */
@@ -85,19 +85,19 @@ export class ToldRequests implements Filter {
     config: GateConfig,
     { req, requests }: Pick<Exchange, 'req' | 'requests'>,
     admission: Admission,
-  ): ToldRequests | undefined {
-    const told = new ToldRequests(config);
+  ): ReportedRequests | undefined {
+    const reported = new ReportedRequests(config);
     for (const incoming of requests)
       if (incoming.number === undefined && incoming.isForwardable)
-        told.#start(incoming, config, req, admission);
-    return told.#open.size > 0 ? told : undefined;
+        reported.#start(incoming, config, req, admission);
+    return reported.#open.size > 0 ? reported : undefined;
   }
 
   #start(incoming: Call, config: GateConfig, req: RequestPort, admission: Admission): void {
     const { message, method, id: requestId } = incoming;
     if (requestId === undefined) return;
     const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
-    const isListed = isTold(method, config.workflow.reads);
+    const isListed = isReported(method, config.workflow.reads);
     if (!isListed && typeof tool !== 'string') return;
     const number = this.#events.nextNumber();
     const named: Named = isListed
@@ -147,7 +147,7 @@ export class ToldRequests implements Filter {
 
   /** This filter changes no page of tools. */
   pageKey(): string {
-    return 'told';
+    return 'reported';
   }
 
   onRecall({ tools }: KnownPage): void {
@@ -204,10 +204,10 @@ export class ToldRequests implements Filter {
 }
 
 /** Whether the request is reported beside calls. The gate reads only lists that it filters. */
-function isTold(
+function isReported(
   method: string | undefined,
   { bindsPrompts, bindsResources }: BoundReads,
-): method is ToldMethod {
+): method is ReportedMethod {
   if (method === undefined || !Object.hasOwn(LISTS, method)) return false;
   if (method.startsWith('prompts/')) return bindsPrompts;
   return !method.startsWith('resources/') || bindsResources;
@@ -237,7 +237,7 @@ function leftTo({ resultType, task }: JsonObject): 'task' | undefined {
   return isTask ? 'task' : undefined;
 }
 
-function otherEnd(method: ToldMethod, answer: JsonObject | undefined): OtherEnd {
+function otherEnd(method: ReportedMethod, answer: JsonObject | undefined): OtherEnd {
   const { result, error } = answer ?? {};
   if (isObject(error)) return failedWith(error);
   if (!isObject(result)) return { outcome: 'unanswered' };
