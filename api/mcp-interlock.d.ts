@@ -305,21 +305,19 @@ export interface OrderOptions<N extends string = string, D extends string = stri
     readonly results?: 'structured' | 'text' | undefined;
 }
 
-export type OrderRequirement<N extends string = string, D extends string = string, O extends string = string> = N | Prerequisite<N> | OutsidePrerequisite<O> | {
+export type OrderRequirement<N extends string = string, D extends string = string, O extends string = string> = N | Prerequisite<N> | OutsidePrerequisite<O> | (About & {
     readonly need: D;
-    readonly when?: ArgumentsCondition | undefined;
-} | {
+}) | (About & {
     readonly all: readonly OrderRequirement<N, D, O>[];
-    readonly when?: ArgumentsCondition | undefined;
-} | {
+}) | (About & {
     readonly any: readonly OrderRequirement<N, D, O>[];
-    readonly when?: ArgumentsCondition | undefined;
-};
+});
 
 export interface OrderRule<N extends string = string, D extends string = string, O extends string = string> extends Renamed {
     readonly after?: OrderRequirement<N, D, O> | readonly OrderRequirement<N, D, O>[] | undefined;
     readonly notAfter?: N | Prior<N> | OutsidePrior<O> | readonly (N | Prior<N> | OutsidePrior<O>)[] | undefined;
     readonly limit?: Limit | readonly Limit[] | undefined;
+    readonly caller?: Condition | undefined;
     readonly undoneBy?: N | readonly N[] | undefined;
     readonly once?: boolean | undefined;
     readonly from?: string | undefined;
@@ -450,6 +448,7 @@ export interface SessionStoreOptions extends CommonOptions {
     withoutSession?: 'refuse' | 'pass' | undefined;
     enforce?: boolean | undefined;
     principal?: PrincipalOf | undefined;
+    claims?: ClaimsOf | undefined;
     idleMs?: number | undefined;
     sessionCacheMs?: number | undefined;
     maxSessions?: number | undefined;
@@ -706,7 +705,16 @@ interface BeginningRun {
 
 interface Chosen {
     readonly when?: ArgumentsCondition | undefined;
+    readonly whenCaller?: Condition | undefined;
     readonly as?: string | undefined;
+}
+
+interface Claims {
+    readonly [name: string]: unknown;
+}
+
+interface ClaimsCallers {
+    claims(req: CallerRequest): Claims | undefined;
 }
 
 interface CloseOptions {
@@ -901,7 +909,7 @@ interface OutsidePrerequisite<O extends string = string> extends OutsidePrior<O>
     readonly differs?: readonly 'caller'[] | undefined;
 }
 
-interface OutsidePrior<O extends string = string> extends Omit<Prior, 'tool' | 'outcome' | 'distinct'> {
+interface OutsidePrior<O extends string = string> extends Omit<Prior, 'tool' | 'outcome' | 'distinct' | 'byCaller'> {
     readonly outside: O;
     readonly distinct?: EarlierValue | undefined;
 }
@@ -922,7 +930,9 @@ interface Prior<N extends string = string> {
         readonly [path: string]: EarlierValue;
     } | undefined;
     readonly when?: ArgumentsCondition | undefined;
+    readonly whenCaller?: Condition | undefined;
     readonly args?: ArgumentsCondition | undefined;
+    readonly byCaller?: Condition | undefined;
     readonly result?: ResultCondition | undefined;
     readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
     readonly times?: number | undefined;
@@ -938,7 +948,7 @@ interface RecordedValue {
 }
 
 interface RefusedPart {
-    readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
+    readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit' | 'caller';
     readonly tool?: string | undefined;
     readonly outside?: string | undefined;
     readonly who?: string | undefined;
@@ -1038,6 +1048,8 @@ interface XStateMachine {
     transition(snapshot: never, event: never, scope: never): object;
 }
 
+type About = Pick<Prior, 'when' | 'whenCaller'>;
+
 type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
 
 type AmountOf = {
@@ -1077,6 +1089,8 @@ type AtomOf<B> = BoundState extends B ? string | StateTag : B extends string | S
 type BoundState = StateExpression;
 
 type BoundStates<S extends string, T extends string> = StateExpression<S, T> | readonly StateExpression<S, T>[];
+
+type ClaimsOf = ClaimsCallers['claims'];
 
 type ClientOf = NamesCallers['principal'];
 

@@ -78,7 +78,7 @@ export {
   showState,
 } from './workflow/position.ts';
 export type { Leaf, ValueSource } from './workflow/rule-parts.ts';
-export type { Test } from './workflow/rule-tests.ts';
+export { saidBy, type Test } from './workflow/rule-tests.ts';
 export { partsToReport, pathWords } from './workflow/rule-words.ts';
 export { isLeaf, leavesOf, type Requirement, windowsOf } from './workflow/rules.ts';
 export { statechartModel } from './workflow/statechart.ts';

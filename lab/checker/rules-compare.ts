@@ -110,9 +110,9 @@ export function shrink(found: RulesCase, isWrong: (smaller: RulesCase) => boolea
 export function isPossible({ rules, history }: RulesCase): boolean {
   return history.every((happening, index) => {
     if ('send' in happening) return true;
-    const { tool, args, claimedAt: at, idempotencyKey, caller, seen = index } = happening;
+    const { tool, args, claimedAt: at, idempotencyKey, caller, claims, seen = index } = happening;
     const key = idempotencyKey && { idempotencyKey };
-    const call = { tool, args, at, ...key, ...(caller && { caller }) };
+    const call = { tool, args, at, ...key, ...(caller && { caller }), ...(claims && { claims }) };
     return judge(rules, history.slice(0, seen), call).verdict === 'allowed';
   });
 }
@@ -148,7 +148,7 @@ function seenWithout(call: ForwardedCall, left: number): ForwardedCall {
 }
 
 /** What a rule, a requirement and a limit are complete without. */
-const OF_A_RULE = ['limits', 'after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
+const OF_A_RULE = ['limits', 'caller', 'after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
 const OF_A_PART = [
   'within',
   'same',

@@ -66,6 +66,18 @@ const TOOLS = ['login', 'find', 'approve', 'pay', 'refund', 'close'];
 const EVENT = 'otp';
 /** What rules say comes from outside. */
 const FACT = 'sign_off';
+/** What is claimed of a caller: mostly something, at times nothing. */
+const CLAIMS: readonly (Json | undefined)[] = [
+  ...[{ role: 'admin', level: 2 }, { role: 'clerk', level: 1 }, { role: 'clerk' }],
+  ...[{ level: '2' }, { role: null }, {}, undefined],
+];
+const OF_CALLERS: readonly Condition[] = [
+  { role: 'admin' },
+  { role: { ne: 'admin' } },
+  { role: { in: ['admin', 'clerk'] } },
+  { level: { gte: 2 } },
+  { level: { exists: true } },
+];
 /** Two of each kind, and nobody. */
 const PEOPLE: readonly (Person | undefined)[] = [
   ...['ann', 'bob', 'ann'],
@@ -110,6 +122,7 @@ export function randomRules(
       before: [first, ...sent],
       tools: [...tools, ...sent],
       needs: known,
+      hasCallers: sent.includes(FACT),
     });
     needs[name] = draw.some(() => draw.requirement(1));
   }
@@ -119,6 +132,7 @@ export function randomRules(
       before: [...tools.slice(0, at), ...sent],
       tools: [...tools.filter((other) => other !== tool), ...sent],
       needs: Object.keys(needs),
+      hasCallers: sent.includes(FACT),
     });
     const others = [...tools.filter((other) => other !== tool), EVENT];
     const { chance } = random;
@@ -128,12 +142,18 @@ export function randomRules(
       ...(chance(0.4) && { limit: draw.some(() => draw.limit(isMore)) }),
       ...(chance(0.2) && { undoneBy: draw.some(() => random.pick(others)) }),
       ...(chance(0.1) && { once: true }),
+      ...(sent.includes(FACT) && chance(0.15) && { caller: random.pick(OF_CALLERS) }),
     };
     const mayBegin = rule.notAfter !== undefined || rule.limit !== undefined || rule.once;
     rules[tool] = mayBegin && chance(0.1) ? { ...rule, from: randomTime(random) } : rule;
   });
   const outside = sent.includes(FACT) ? { outside: { [FACT]: { who: 'somebody' } } } : {};
-  const draw = new Draw(random, { before: tools, tools, needs: [] });
+  const draw = new Draw(random, {
+    before: tools,
+    tools,
+    needs: [],
+    hasCallers: sent.includes(FACT),
+  });
   const limits = isMore && random.chance(0.3) ? { limits: [draw.sharedLimit()] } : {};
   return { rules, ...(Object.keys(needs).length > 0 && { needs }), ...outside, ...limits };
 }
@@ -147,6 +167,8 @@ interface Names {
   readonly before: readonly string[];
   readonly tools: readonly string[];
   readonly needs: readonly string[];
+  /** Whether they ask for what is claimed of callers. */
+  readonly hasCallers: boolean;
 }
 
 /** Parts of one rule. */
@@ -201,6 +223,7 @@ class Draw {
       ...(chance(0.3) && { same: this.#same() }),
       ...this.#when(0.2),
       ...(chance(0.2) && { args: this.#condition(ARGUMENTS, 0) }),
+      ...(this.#names.hasCallers && chance(0.1) && { byCaller: pick(OF_CALLERS) }),
       ...(chance(0.15) && { result: this.#condition(RESULTS, 0) }),
       ...(chance(0.15) && { outcome: pick(['succeeded', 'failed', 'any', 'any'] as const) }),
       ...(chance(0.2) && { times }),
@@ -311,8 +334,11 @@ class Draw {
       : { result: pick(RESULT_PATHS), ...fold };
   }
 
-  #when(probability: number): { readonly when?: Condition } {
-    return this.#random.chance(probability) ? { when: this.#condition(ARGUMENTS, 0) } : {};
+  #when(probability: number): { readonly when?: Condition; readonly whenCaller?: Condition } {
+    const { chance, pick } = this.#random;
+    const when = chance(probability) ? { when: this.#condition(ARGUMENTS, 0) } : {};
+    if (!this.#names.hasCallers || !chance(probability / 3)) return when;
+    return { ...when, whenCaller: pick(OF_CALLERS) };
   }
 
   #condition(members: readonly Condition[], depth: number): Condition {
@@ -450,7 +476,8 @@ class Play {
     if (held && chance(0.4)) {
       const { tool, args, idempotencyKey = '' } = held;
       const caller = pick(PEOPLE);
-      return { tool, args, at: this.#now, idempotencyKey, ...(caller && { caller }) };
+      const key = { idempotencyKey, ...(caller && { caller }) };
+      return { tool, args, at: this.#now, ...key, ...this.#claims() };
     }
     const draw = (): NextCall => {
       const tools = Object.entries(this.#rules.rules);
@@ -459,7 +486,7 @@ class Play {
       const args = this.#argsBefore() ?? randomArgs(this.#random);
       const caller = pick(PEOPLE);
       const key = { idempotencyKey: `key-${this.#keys}` };
-      return { tool, args, at: this.#now, ...key, ...(caller && { caller }) };
+      return { tool, args, at: this.#now, ...key, ...(caller && { caller }), ...this.#claims() };
     };
     this.#keys += 1;
     const call = draw();
@@ -481,12 +508,13 @@ class Play {
   /** Adds an allowed call, unless an undecided step is in its way. */
   forward(call: NextCall): void {
     const { chance, pick } = this.#random;
-    const { tool, args, at, idempotencyKey = '', caller } = call;
+    const { tool, args, at, idempotencyKey = '', caller, claims } = call;
     const isStep = this.#steps.has(tool);
     const held = this.#held;
     const isOther = held && held.idempotencyKey !== idempotencyKey;
     if (isOther && isStep && !this.#isRetried) return;
-    const claim = { tool, args, claimedAt: at, idempotencyKey, ...(caller && { caller }) };
+    const who = { ...(caller && { caller }), ...(claims !== undefined && { claims }) };
+    const claim = { tool, args, claimedAt: at, idempotencyKey, ...who };
     if (isStep && chance(this.#isRetried ? 0.3 : 0.08)) {
       if (held && !this.#isRetried) this.history.splice(this.#undecided, 1);
       this.history.push({ ...claim, outcome: 'unknown' });
@@ -494,6 +522,11 @@ class Play {
     }
     this.#now += chance(0.08) ? -pick(STEPS) : pick([0, 0, 1, 20, 1_000]);
     this.history.push({ ...claim, ...this.#decision() });
+  }
+
+  #claims(): { readonly claims?: Json } {
+    const claims = this.#random.pick(CLAIMS);
+    return claims === undefined ? {} : { claims };
   }
 
   #decision() {

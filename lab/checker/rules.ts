@@ -71,14 +71,16 @@ export interface Leaf {
   /** Only what somebody else has sent. */
   readonly differs?: readonly 'caller'[];
   readonly atMost?: { readonly [ownPath: string]: EarlierAmount };
+  readonly whenCaller?: Condition;
+  readonly byCaller?: Condition;
 }
 
 export type Requirement =
   | string
   | Leaf
-  | { readonly need: string; readonly when?: Condition }
-  | { readonly all: readonly Requirement[]; readonly when?: Condition }
-  | { readonly any: readonly Requirement[]; readonly when?: Condition };
+  | (About & { readonly need: string })
+  | (About & { readonly all: readonly Requirement[] })
+  | (About & { readonly any: readonly Requirement[] });
 
 export interface Limit {
   readonly times?: number;
@@ -92,6 +94,7 @@ export interface Limit {
   readonly same?: 'all' | readonly string[] | { readonly [path: string]: EarlierPath };
   readonly when?: Condition;
   readonly outcome?: Outcome | 'any';
+  readonly whenCaller?: Condition;
 }
 
 /** What successes of another tool add up to. */
@@ -110,6 +113,7 @@ export interface LimitedTool {
   /** From what the limit calls a value to the path that this tool has it at. */
   readonly same?: { readonly [name: string]: string };
   readonly when?: Condition;
+  readonly whenCaller?: Condition;
 }
 
 export interface SharedLimit extends Omit<Limit, 'when'> {
@@ -118,6 +122,8 @@ export interface SharedLimit extends Omit<Limit, 'when'> {
 }
 
 export interface Rule {
+  /** Who may call it. */
+  readonly caller?: Condition;
   readonly after?: Many<Requirement>;
   readonly notAfter?: Many<string | Leaf>;
   readonly limit?: Many<Limit>;
@@ -147,8 +153,9 @@ export interface ForwardedCall {
   readonly claimedAt: number;
   readonly decidedAt?: number;
   readonly idempotencyKey?: string;
-  /** Who called. */
+  /** Who called, and what was claimed of them. */
   readonly caller?: Person;
+  readonly claims?: Json;
   /** How many happenings came before its claim. By default, all that come before it here. */
   readonly seen?: number;
   /** The rules of the build that let it through. By default, those that judge. */
@@ -174,6 +181,8 @@ export type Person = string | { readonly issuer: string; readonly subject: strin
 export interface NextCall {
   /** Who calls. Absent: nobody knows. */
   readonly caller?: Person | undefined;
+  /** What is claimed of them. Absent: nothing is known. */
+  readonly claims?: Json | undefined;
   readonly tool: string;
   readonly args: Json;
   readonly at: number;
@@ -190,6 +199,9 @@ export function judge(set: RuleSet, history: RulesHistory, call: NextCall): Verd
   const rule = ownMember(set.rules, call.tool) ?? {};
   const asked: Asked = { set, facts, call };
 
+  // A caller of whom nothing is known may not.
+  if (rule.caller && holds(rule.caller, call.claims, 'result') !== true)
+    return { verdict: 'order' };
   if (faultsInArguments(rule, asked)) return { verdict: 'arguments' };
 
   const taken = takenBy(rule, asked);
@@ -225,6 +237,7 @@ interface Fact {
   /** Whether it came from outside, and who sent it. */
   readonly isSent: boolean;
   readonly by: Person | undefined;
+  readonly claims: Json | undefined;
   readonly usedBy: readonly Mark[];
   readonly undoneBy: readonly Mark[];
 }
@@ -247,7 +260,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
     if ('send' in happening) {
       const { send: tool, args = {}, result, at, by } = happening;
       const isSent = ownMember(set.outside ?? {}, tool) !== undefined;
-      const known = { args, result, isSent, by };
+      const known = { args, result, isSent, by, claims: undefined };
       const sent = { tool, ...known, outcome: 'succeeded', claimedAt: at, decidedAt: at };
       const own = { index, idempotencyKey: undefined, isInvalid: false };
       const fact = { ...sent, ...own, usedBy: [], undoneBy: [] } as Fact;
@@ -256,11 +269,12 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
     }
     const { tool, args, outcome, claimedAt, decidedAt, idempotencyKey, seen } = happening;
     const isDecided = outcome !== 'unknown';
-    const { caller } = happening;
+    const { caller, claims } = happening;
     const call = {
       ...{ tool, args, at: claimedAt },
       ...(idempotencyKey && { idempotencyKey }),
       ...(caller && { caller }),
+      ...(claims !== undefined && { claims }),
     };
     // Another try with the same key is the same use, so it takes the place of the undecided one.
     const tries = facts.filter((fact) => isItself(fact, call));
@@ -289,6 +303,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       result: isDecided ? happening.result : undefined,
       isSent: false,
       by: undefined,
+      claims: happening.claims,
       usedBy: tries.flatMap((each) => each.usedBy),
       undoneBy: [],
     };
@@ -358,7 +373,7 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
   const { args } = call;
   const inRequirement = (requirement: Requirement): boolean => {
     const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
-    const when = whenOf(part, args);
+    const when = whenOf(part, call);
     if (when === undefined) return true;
     // What is left out asks nothing of the call, nor do its parts.
     if (!when) return false;
@@ -382,11 +397,11 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
     listOf(rule.notAfter)
       .map(leafOf)
       .some((leaf) => {
-        const when = whenOf(leaf, args);
+        const when = whenOf(leaf, call);
         return when === undefined || (when && inSame(leaf.same));
       }) ||
     limitsOn(set, rule, call.tool).some(({ judged, keys, limit }) => {
-      const when = whenOf(judged, args);
+      const when = whenOf(judged, call);
       if (when === undefined) return true;
       if (!when) return false;
       const values = keys.map(([name]) => readPath(args, pathIn(judged, name)));
@@ -396,8 +411,17 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
   );
 }
 
-function whenOf(part: { readonly when?: Condition }, args: Json): Truth {
-  return part.when === undefined ? true : holds(part.when, args, 'args');
+interface About {
+  readonly when?: Condition;
+  readonly whenCaller?: Condition;
+}
+
+/** Whether a part of a rule is about a call. */
+function whenOf({ when, whenCaller }: About, { args, claims }: Pick<NextCall, 'args' | 'claims'>) {
+  return and([
+    when === undefined || holds(when, args, 'args'),
+    whenCaller === undefined || holds(whenCaller, claims, 'result'),
+  ]);
 }
 
 interface Taken {
@@ -436,7 +460,7 @@ function takenBy(rule: Rule, asked: Asked): readonly Taken[] | undefined {
 
 function wantedBy(requirement: Requirement, asked: Asked): Wanted {
   const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
-  if (whenOf(part, asked.call.args) === false) return 'left out';
+  if (whenOf(part, asked.call) === false) return 'left out';
   if ('need' in part) return wantedBy({ all: needOf(asked.set, part.need) }, asked);
   if ('any' in part) {
     const about = part.any
@@ -578,6 +602,7 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
       (start <= call.at && call.at - start < milliseconds(leaf.within))) &&
     fact.undoneBy.length === 0 &&
     (leaf.args === undefined || holds(leaf.args, fact.args, 'args') === true) &&
+    (leaf.byCaller === undefined || holds(leaf.byCaller, fact.claims, 'result') === true) &&
     (leaf.result === undefined || holds(leaf.result, fact.result, 'result') === true) &&
     Object.entries(leaf.atMost ?? {}).every(([own, most]) => {
       const amount = ownAmount(call.args, own, most);
@@ -589,7 +614,7 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
 }
 
 function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
-  if (whenOf(leaf, call.args) === false) return false;
+  if (whenOf(leaf, call) === false) return false;
   const counting = facts.filter(
     (fact) =>
       isOf(leaf, fact) &&
@@ -597,6 +622,7 @@ function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
       isCurrent(fact, leaf.within, call.at) &&
       !isCertainly(fact.undoneBy) &&
       (leaf.args === undefined || holds(leaf.args, fact.args, 'args') !== false) &&
+      (leaf.byCaller === undefined || holds(leaf.byCaller, fact.claims, 'result') !== false) &&
       (leaf.result === undefined || holds(leaf.result, fact.result, 'result') !== false) &&
       agrees(leaf.same, call.args, fact, 'some') !== false,
   );
@@ -626,7 +652,8 @@ interface LimitOn {
 function limitsOn(set: RuleSet, rule: Rule, tool: string): readonly LimitOn[] {
   const timeOf = (from: string | undefined) => (from === undefined ? 0 : Date.parse(from));
   const own = listOf(rule.limit).map((limit): LimitOn => {
-    const judged = { tool, ...(limit.when && { when: limit.when }) };
+    const { when, whenCaller } = limit;
+    const judged = { tool, ...(when && { when }), ...(whenCaller && { whenCaller }) };
     const from = timeOf(rule.from);
     return { limit, members: [judged], judged, keys: pairsOf(limit.same), from };
   });
@@ -644,7 +671,7 @@ const pathIn = (member: LimitedTool, name: string): string =>
 
 function isReached({ limit, members, judged, keys, from }: LimitOn, asked: Asked): boolean {
   const { facts, call } = asked;
-  if (whenOf(judged, call.args) === false) return false;
+  if (whenOf(judged, call) === false) return false;
   const counting = members.flatMap((member) =>
     facts
       .filter(
@@ -653,7 +680,7 @@ function isReached({ limit, members, judged, keys, from }: LimitOn, asked: Asked
           fact.claimedAt >= from &&
           mayHaveEnded(fact, limit.outcome) &&
           isCurrent(fact, limit.within, call.at) &&
-          (member.when === undefined || holds(member.when, fact.args, 'args') !== false) &&
+          whenOf(member, fact) !== false &&
           keys.every(([name, spelling]) => {
             const fold = typeof spelling === 'string' ? undefined : spelling.fold;
             const there = { args: pathIn(member, name), ...(fold && { fold }) };

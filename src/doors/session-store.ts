@@ -11,7 +11,7 @@ import {
   parseOptions,
 } from '../basics/options.ts';
 import type { NotificationBus } from '../notify/bus.ts';
-import type { ClientOf, PrincipalOf } from '../session/callers.ts';
+import type { ClaimsOf, ClientOf, PrincipalOf } from '../session/callers.ts';
 import { admissionOf } from '../session/run.ts';
 import { defaultKeys, parseKeys, type RunKeyStrategy } from '../session/run-key.ts';
 import { Sessions } from '../session/sessions.ts';
@@ -75,6 +75,13 @@ export interface SessionStoreOptions extends CommonOptions {
    * `undefined`, and no promise: else the request is refused.
    */
   principal?: PrincipalOf | undefined;
+  /**
+   * Says what is known of the caller, such as `{ role: 'admin' }`, for the conditions `caller`,
+   * `whenCaller` and `byCaller` of rules. It is asked at each request, and kept for no session. It
+   * must return an object or `undefined`, and no promise: else the request is refused. Default:
+   * nothing is known.
+   */
+  claims?: ClaimsOf | undefined;
   /**
    * How long a session, or another run, lives after its last use, in milliseconds. Default 24
    * hours. A run of a principal, handle or conversation lives at least as long as the longest
@@ -191,6 +198,7 @@ const optionsSchema = lazyOptions(() => ({
   ),
   key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => defaultKeys()),
   principal: optionalFunction<PrincipalOf>(),
+  claims: optionalFunction<ClaimsOf>(),
   idleMs: z._default(millis(), DEFAULT_IDLE_MS),
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
   maxSessions: z._default(integerOption(1), 10_000),
@@ -343,6 +351,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       ...observers,
       keys: parseKeys(config.key),
       principal: config.principal,
+      claims: config.claims,
       clientOf: config.clientOf,
       bus: config.bus,
       store: guarded,

@@ -497,7 +497,7 @@ function toolsOf(parts: readonly Part[]): readonly string[] {
     if (each.part === 'any') return toolsOf(each.parts);
     if (each.part === 'once') return [each.tool];
     if (each.part === 'limit') return [each.limit.tool];
-    return each.part === 'arguments' ? [] : [each.leaf.tool];
+    return 'leaf' in each ? [each.leaf.tool] : [];
   });
 }
 

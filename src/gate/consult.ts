@@ -14,6 +14,7 @@ import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { type AskedArguments, type BoundTool, NotRecorded } from '../workflow/bound-tools.ts';
+import { type Reader, readerBy } from '../workflow/condition.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
 import { callWith, type OwnValues } from '../workflow/own-call.ts';
 import type { Past } from '../workflow/verdict.ts';
@@ -37,7 +38,7 @@ export function askedCall(
   tool: string,
   { run, actor, identity }: NamedRun,
 ): AskedTool {
-  const read = workflow.renamings.readerOf(tool, args.read);
+  const read = readerBy(workflow.renamings.readerOf(tool, args.read), identity?.claims);
   const own = callWith(read, run, identity?.principal);
   return { run, tool, args, principal: actor, own };
 }
@@ -138,6 +139,12 @@ export class ToolQuestion implements Question {
     return this.#asked;
   }
 
+  /** What rules read of it. */
+  get #reader(): Reader {
+    const read = this.#rules.workflow.renamings.readerOf(this.tool, this.args.read);
+    return readerBy(read, this.#named?.identity?.claims);
+  }
+
   /** What is unclear of its arguments, also to the functions that its binding was found by. */
   unclear(): RefusedAt | undefined {
     const { isDeep, namesPrototype, hasLongLiteral } = this.#text;
@@ -168,8 +175,7 @@ export class ToolQuestion implements Question {
     const isMemory = this.#named?.store?.isMemory ?? true;
     const cause = isMemory ? undefined : ledger.faultOfNames(key);
     if (cause !== undefined) return { reason: 'unavailable', cause };
-    const read = this.#rules.workflow.renamings.readerOf(this.tool, args.read);
-    const noted = ledger.note(key, 'args', read, run);
+    const noted = ledger.note(key, 'args', this.#reader, run);
     const words = unclearWords(args);
     return words === undefined ? noted : { reason: 'arguments', words };
   }
@@ -213,10 +219,9 @@ export class ToolQuestion implements Question {
   /** With what another build asks of it, unless the argument may be read in two ways. */
   #notedIn({ workflow }: Standing, { ledger, facts }: Past): Noted {
     const { run, tool, args } = this.asked;
-    const read = workflow.renamings.readerOf(tool, args.read);
     const key = workflow.keyOf(tool);
     if (!ledger.hasOthers(key, facts)) return this.noted;
-    const noted = ledger.note(key, 'args', read, run, this.noted, facts);
+    const noted = ledger.note(key, 'args', this.#reader, run, this.noted, facts);
     return unclearWords(args) === undefined ? noted : this.noted;
   }
 

@@ -208,7 +208,8 @@ function keepPrivate(message: Message): void {
 
 /** What the client sees in a list of all states: what it would see in a new run. */
 function sightOfAll({ workflow, onError }: GateConfig, { identity }: Admission): Sight | undefined {
-  const viewer = { run: undefined, principal: identity.binding, onError };
+  const { binding: principal, claims } = identity;
+  const viewer = { run: undefined, principal, claims, onError };
   return workflow.sight(workflow.start, viewer);
 }
 

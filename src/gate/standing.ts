@@ -49,7 +49,7 @@ export interface StandingRules {
 }
 
 /** For whom a run is looked at: its key, and its caller where one is known. */
-export type Viewpoint = Pick<Run, 'run' | 'actor'>;
+export type Viewpoint = Pick<Run, 'run' | 'actor'> & Partial<Pick<Run, 'identity'>>;
 
 /** What stops a run as a whole. */
 export interface Stop {
@@ -275,8 +275,9 @@ export class Standing implements Stand {
   get sight(): Sight | undefined {
     const { workflow, onError } = this.rules;
     if (!workflow.hides) return undefined;
-    const { run, actor: principal } = this.viewpoint;
-    this.#sight ??= workflow.sight(this.position, { run, principal, onError });
+    const { run, actor: principal, identity } = this.viewpoint;
+    const viewer = { run, principal, claims: identity?.claims, onError };
+    this.#sight ??= workflow.sight(this.position, viewer);
     return this.#sight;
   }
 

@@ -42,7 +42,22 @@ export interface Identity {
    * What its session is bound to: the principal or, where it has none, its client id and subject.
    */
   readonly binding: string | undefined;
+  /** What the app claims of who sent this very request, for rules. Absent: nothing. */
+  readonly claims?: Claims | undefined;
 }
+
+/** What is known of a caller, such as `{ role: 'admin' }`. */
+export interface Claims {
+  readonly [name: string]: unknown;
+}
+
+interface ClaimsCallers {
+  // A method, so that it may be a function of a richer request, such as Express's.
+  claims(req: CallerRequest): Claims | undefined;
+}
+
+/** Says what is known of who sent a request. `undefined`: nothing. */
+export type ClaimsOf = ClaimsCallers['claims'];
 
 export const ANONYMOUS: Identity = { principal: undefined, binding: undefined };
 
@@ -117,21 +132,28 @@ export function clientNamed(
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
   readonly #onWarning: (warning: string) => void;
+  readonly #claims: ClaimsOf | undefined;
   readonly #reported = new Reported();
   #isUnfoundReported = false;
   #isLateReported = false;
 
-  constructor(principal: PrincipalOf | undefined, onWarning: (warning: string) => void) {
+  constructor(
+    principal: PrincipalOf | undefined,
+    onWarning: (warning: string) => void,
+    claims?: ClaimsOf,
+  ) {
     this.#principal = principal;
+    this.#claims = claims;
     this.#onWarning = onWarning;
   }
 
   /**
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where `principal()` returns no name; what it
-   * throws
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where `principal()` returns no name, or `claims()`
+   * no object; what they throw
    */
   identify(req: CallerRequest): Identity {
-    const identity = this.#identityOf(req);
+    const known = this.#identityOf(req);
+    const identity = this.#claims ? { ...known, claims: checkedClaims(this.#claims(req)) } : known;
     if (identity.principal !== undefined) return identity;
     if (this.#principal === undefined && authOf(req) !== undefined) {
       const { binding } = identity;
@@ -191,6 +213,13 @@ function isThere(value: unknown): boolean {
 
 function authOf(req: CallerRequest): JsonObject | undefined {
   return isObject(req.auth) ? req.auth : undefined;
+}
+
+function checkedClaims(claims: unknown): Claims | undefined {
+  const isPromise = isObject(claims) && typeof claims.then === 'function';
+  if (claims === undefined || (isObject(claims) && !isPromise)) return claims;
+  const right = 'an object such as { role }, or undefined where nothing is known';
+  throw wrongAnswer(`sessionStore(): claims() must return ${right}`, claims);
 }
 
 const UNDEFINED = { 'principal()': 'no principal', 'clientOf()': 'no limit' } as const;

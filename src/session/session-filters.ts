@@ -29,7 +29,7 @@ import {
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import type { ClientOf, Identity, Owner, PrincipalOf } from './callers.ts';
+import type { ClaimsOf, ClientOf, Identity, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';
 import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
@@ -51,6 +51,7 @@ export interface SessionsConfig extends Observers {
   readonly withoutSession: 'refuse' | 'pass';
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
+  readonly claims: ClaimsOf | undefined;
   readonly clientOf: ClientOf | undefined;
   readonly idleMs: number;
   /** Whether the app has set it. */

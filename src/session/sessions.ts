@@ -161,7 +161,7 @@ export class Sessions implements SessionKeeper {
     this.#servesAlone = config.keys.some(
       ({ kind }) => kind !== 'session' && (kind !== 'request' || !needsSession),
     );
-    this.#callers = new Callers(config.principal, config.onWarning);
+    this.#callers = new Callers(config.principal, config.onWarning, config.claims);
     // A cached session is not touched in the store, and must not expire there meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
   }

@@ -29,6 +29,7 @@ import {
   showState,
 } from './position.ts';
 import { type Renamed, renamedOptions } from './renamings.ts';
+import type { Test } from './rule-tests.ts';
 import { type Demands, NO_DEMANDS } from './rules.ts';
 
 /** A tool's result as it is on the wire. */
@@ -365,6 +366,8 @@ export interface AnyBinding extends Binding<string, string, string> {
   readonly kind?: BindingKind | undefined;
   /** What its rule, or its `limit`, asks of earlier calls, where the state does not say it. */
   readonly demands?: Demands | undefined;
+  /** Who sees the tool, by what is claimed of the caller. */
+  readonly caller?: Test | undefined;
 }
 
 /** How the calls of a binding run. */

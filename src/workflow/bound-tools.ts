@@ -26,6 +26,7 @@ import { hasMember, MISSING, type Reader } from './condition.ts';
 import type { BoundState, Model } from './position.ts';
 import type { Demands } from './rules.ts';
 import { jsonOf } from './stored.ts';
+import { isVeiled } from './visible.ts';
 
 /** How one call of a bound tool is gated: all bindings that are about it, added up. */
 export interface BoundTool {
@@ -109,7 +110,7 @@ export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBindin
     }),
     results: bindings.find(({ results }) => results !== undefined)?.results ?? 'structured',
     guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
-    veils: bindings.some(({ visible }) => visible !== undefined) ? bindings : undefined,
+    veils: isVeiled(bindings) ? bindings : undefined,
     uncertain: bindings.some(({ uncertain }) => uncertain === 'hold')
       ? 'hold'
       : bindings.every(({ uncertain }) => uncertain === 'retry')

@@ -89,8 +89,9 @@ export function inRecord(
   const test = testsOf(asked).find((each) => columnOfTest(each.from, each) === column.key);
   if (test === undefined)
     return { ...column, saved: inOtherPath(column.key, (path) => renamings.savedPath(tool, path)) };
-  if (typeof test.said === 'function') return column;
-  const key = keyOfCondition(renamings.savedCondition(tool, test.said));
+  const { said, caller } = test;
+  if (typeof said === 'function') return column;
+  const key = keyOfCondition(said && renamings.savedCondition(tool, said), caller);
   return { ...column, saved: columnOfTest('args', { key }) };
 }
 

@@ -53,6 +53,8 @@ export interface Reader {
    * `membersOf()` has it.
    */
   readonly digests?: (keys: Path) => string | readonly string[] | typeof MISSING | undefined;
+  /** Reads what is claimed of who makes the call. Absent where nothing is known of that. */
+  readonly claims?: Reader;
 }
 
 /** The keys of a path, from the outside in. */
@@ -250,6 +252,14 @@ export function readerOf(value: unknown): Reader {
     }
     return found === undefined ? MISSING : found;
   };
+}
+
+/** The same reader of a call, with what is claimed of its caller. */
+export function readerBy(read: Reader, claims: unknown): Reader {
+  if (claims === undefined) return read;
+  const { digests } = read;
+  const own: Reader = (keys) => read(keys);
+  return Object.assign(own, digests && { digests }, { claims: readerOf(claims) });
 }
 
 /** Whether JSON has a member of this name. An array has a length and others that are none of it. */

@@ -14,7 +14,7 @@ import {
   textOption,
   uncheckedOption,
 } from '../basics/options.ts';
-import { fault } from './condition.ts';
+import { type Condition, fault } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
 import {
   ALL_ARGUMENTS,
@@ -37,7 +37,7 @@ import {
   type ValueSource,
   withinOf,
 } from './rule-parts.ts';
-import { assertNames, parseTest, type Test } from './rule-tests.ts';
+import { assertNames, bothTests, parseTest, type Test } from './rule-tests.ts';
 import type { Fold } from './values.ts';
 
 /** The arguments for whose values a limit counts apart, or a table of them, for `fold`. */
@@ -63,6 +63,8 @@ interface Counted {
 interface Chosen {
   /** The calls that it judges and counts. Default: all. */
   readonly when?: ArgumentsCondition | undefined;
+  /** The same by what `sessionStore({ claims })` says of their callers. Default: all. */
+  readonly whenCaller?: Condition | undefined;
   /** The name of the function in `when`, as in `after`. */
   readonly as?: string | undefined;
 }
@@ -185,6 +187,7 @@ const boundOptions = lazily(() => ({
 const limitSchema = lazyOptions(() => ({
   ...boundOptions(),
   when: uncheckedOption(),
+  whenCaller: uncheckedOption(),
   as: z.optional(textOption()),
 }));
 const sharedSchema = lazyOptions(() => ({
@@ -199,6 +202,7 @@ const memberSchema = lazyOptions(() => ({
   scale: uncheckedOption(),
   same: z.optional(z.record(z.string(), z.string())),
   when: uncheckedOption(),
+  whenCaller: uncheckedOption(),
   as: z.optional(textOption()),
 }));
 const sumSchema = lazyOptions(() => ({
@@ -225,8 +229,8 @@ export function parseLimits(
   if (list.length === 0) throw fault(what, 'expected one limit or more, got an empty array');
   return list.map((each) => {
     assertLimit(what, each);
-    const { when, as, ...bounds } = parseOptions(what, limitSchema, each);
-    const [own] = limitOf(what, bounds, [{ tool, when, as }], fromMs);
+    const { when, whenCaller, as, ...bounds } = parseOptions(what, limitSchema, each);
+    const [own] = limitOf(what, bounds, [{ tool, when, whenCaller, as }], fromMs);
     return own as CheckedLimit;
   });
 }
@@ -278,6 +282,7 @@ interface Member {
   readonly scale?: unknown;
   readonly same?: Readonly<Record<string, string>> | undefined;
   readonly when?: unknown;
+  readonly whenCaller?: unknown;
   readonly as?: string | undefined;
 }
 
@@ -308,14 +313,15 @@ function limitOf(
   const keys = keysOf(`${what}: same`, same);
   const shared = { times, outcome, withinMs: withinOf(what, within), fromMs };
   const read = members.map((member) => {
-    const { tool, when, as: name } = member;
+    const { tool, when, whenCaller, as: name } = member;
     assertNames(what, name, [when], '"when"');
     const own = members.length === 1 ? what : `${what}: ${showValue(tool)}`;
     assertNamed(own, keys, member);
+    const asked = parseTest(`${own}: when`, when, 'args', name);
     return {
       tool,
       values: keys.map((key) => valueIn(own, key, member)),
-      when: parseTest(`${own}: when`, when, 'args', name),
+      when: bothTests(`${own}: whenCaller`, asked, whenCaller),
       amount: sum === undefined ? undefined : amountIn(own, sum, member),
     };
   });

@@ -22,6 +22,7 @@ import {
   type Position,
 } from './position.ts';
 import type { Leaf } from './rule-parts.ts';
+import { saidBy } from './rule-tests.ts';
 import { marksIn, type Past } from './verdict.ts';
 
 /** What may hold in a run: earlier calls of a tool that count for some rule. */
@@ -302,10 +303,12 @@ export function markName(leaf: Leaf, kind: Mark['kind']): string {
   if (outcome !== 'succeeded') parts.push(outcome === 'failed' ? 'failing' : 'called');
   if (times > 1) parts.push(`${times} times`);
   if (distinct !== undefined) parts.push(`by different ${distinct.path}`);
-  for (const { from, said, key } of tests)
+  for (const { from, key, ...test } of tests) {
+    const said = saidBy(test);
     parts.push(
       `with ${from} ${typeof said === 'function' ? key : JSON.stringify(said).replaceAll('"', "'")}`,
     );
+  }
   if (withinMs !== Number.POSITIVE_INFINITY)
     parts.push(`${kind === 'after' ? 'within' : 'in the last'} ${windowWords(withinMs)}`);
   else if (kind === 'notAfter' && fromMs === 0) parts.push('at any time');

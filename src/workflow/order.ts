@@ -46,6 +46,7 @@ import { ANY_STATE, type StateExpression } from './position.ts';
 import { type Renamed, Renamings, renamedOptions } from './renamings.ts';
 import type { OutsideFact } from './rule-parts.ts';
 import { checkName, type Leaf, leafOf, parseTime } from './rule-parts.ts';
+import { testOfCaller } from './rule-tests.ts';
 import {
   type Demands,
   isLeaf,
@@ -80,6 +81,11 @@ export interface OrderRule<
     | undefined;
   /** How often it may be called, or how much its calls may add up to; each of a list. */
   readonly limit?: Limit | readonly Limit[] | undefined;
+  /**
+   * Who may call it: a condition on what `sessionStore({ claims })` says of the caller. It hides the
+   * tool from others. A caller of whom nothing is known may not. Default: all callers.
+   */
+  readonly caller?: Condition | undefined;
   /** The tools whose success undoes this tool's success. Default: none. */
   readonly undoneBy?: N | readonly N[] | undefined;
   /** Whether it may succeed only once, until that is undone or used up. Default `false`. */
@@ -152,6 +158,7 @@ const ruleSchema = lazyOptions(() => ({
   after: uncheckedOption(),
   notAfter: uncheckedOption(),
   limit: uncheckedOption(),
+  caller: uncheckedOption(),
   undoneBy: uncheckedOption(),
   once: flagOption(),
   from: uncheckedOption(),
@@ -331,7 +338,7 @@ export class Order {
       (this.#rules.get(each.tool)?.undoneBy.length ?? 0) > 0;
     const isJudged =
       rule !== undefined &&
-      (rule.once || asksAboutCalls(rule) || leavesOf(rule.after).some(isUndone));
+      (rule.once || rule.caller || asksAboutCalls(rule) || leavesOf(rule.after).some(isUndone));
     const results = rule?.results ?? this.#results;
     return Object.freeze({
       tool,
@@ -346,6 +353,7 @@ export class Order {
       ...(isOk && { isOk }),
       ...(guard && { guard }),
       ...(visible && { visible }),
+      ...(rule?.caller && { caller: rule.caller }),
       ...(uncertain && { uncertain }),
       ...(results && { results }),
       ...(isJudged && { demands: rule }),
@@ -611,6 +619,7 @@ function parseRule(
     after,
     notAfter,
     limit,
+    caller,
     undoneBy = [],
     from,
     ok,
@@ -644,6 +653,7 @@ function parseRule(
   return {
     ...parsed,
     tool,
+    caller: caller === undefined ? undefined : testOfCaller(`${own}: caller`, caller),
     after: needed,
     notAfter:
       notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter, fromMs, needs),

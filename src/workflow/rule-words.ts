@@ -8,12 +8,13 @@ import { distinct } from '../basics/collections.ts';
 import { type Decimal, digitsOf, showDecimal } from './decimal.ts';
 import { type CheckedLimit, isBoundByCalls } from './limits.ts';
 import type { Amount, Leaf } from './rule-parts.ts';
+import { CALLERS, saidBy } from './rule-tests.ts';
 import { MOST_MEMBERS } from './values.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
 /** One part of a rule that refuses a call, as programs read it. */
 export interface RefusedPart {
-  readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
+  readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit' | 'caller';
   /** The earlier tool; of a limit the called one. */
   readonly tool?: string | undefined;
   /** What must come from outside, or must not have come, in place of a tool; and by whom. */
@@ -63,6 +64,7 @@ function partToReport(part: Part): readonly RefusedPart[] {
   if (part.part === 'any') return partsToReport(part.parts);
   const says = wordsOf(part);
   if (part.part === 'arguments') return [{ part: part.part, paths: part.paths, says }];
+  if (part.part === 'caller') return [{ part: part.part, says }];
   if (part.part === 'once') return [{ part: part.part, tool: part.tool, says }];
   const { tool, withinMs } = part.part === 'limit' ? part.limit : part.leaf;
   const waits = part.part === 'after' ? {} : wait(part.retryAfterMs);
@@ -114,6 +116,8 @@ function wordsOf(part: Part): string {
       if (withinMs === Number.POSITIVE_INFINITY) return `${call} ${what} ${often}before`;
       return `${call} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
     }
+    case 'caller':
+      return `only a caller with ${conditionWords(part.caller)} may call it`;
     case 'once':
       return `${part.tool} may succeed only once`;
     case 'limit':
@@ -126,8 +130,14 @@ function again({ retryAfterMs }: { readonly retryAfterMs: number | undefined }):
 }
 
 function argumentWords(paths: readonly string[], why: 'when' | 'same' | 'sum'): string {
-  const named = paths.filter((each) => each !== '').map((each) => JSON.stringify(each));
-  const what = named.length === 0 ? 'its arguments' : `its argument ${named.join(' and ')}`;
+  const [callers = [], args = []] = [true, false].map((isOfCaller) =>
+    paths.filter((each) => each !== '' && each.startsWith(CALLERS) === isOfCaller),
+  );
+  const named = args.map((each) => JSON.stringify(each));
+  const ofCall = named.length === 0 ? 'its arguments' : `its argument ${named.join(' and ')}`;
+  const what = [...(args.length > 0 || callers.length === 0 ? [ofCall] : []), ...callers].join(
+    ' and ',
+  );
   if (why === 'sum') return `${what} must be a number that is not negative, and not too long`;
   if (why === 'same')
     return `${what} must be there, and a list must have 1 to ${MOST_MEMBERS} members`;
@@ -245,7 +255,8 @@ function withArticle(word: string): string {
 /** What must have been so of an earlier call: `a result status "open"`. */
 function testWords(tests: Leaf['tests']): readonly string[] {
   return tests.map(
-    ({ from, said }) => `${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
+    ({ from, ...test }) =>
+      `${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(saidBy(test))}`,
   );
 }
 

@@ -13,7 +13,7 @@ import {
   textOption,
   uncheckedOption,
 } from '../basics/options.ts';
-import { fault } from './condition.ts';
+import { type Condition, fault } from './condition.ts';
 import type { CheckedLimit } from './limits.ts';
 import {
   type AmountOf,
@@ -33,7 +33,7 @@ import {
   sourceOf,
   withinOf,
 } from './rule-parts.ts';
-import { assertNames, type PastTest, parseTest, type Test } from './rule-tests.ts';
+import { assertNames, bothTests, type PastTest, parseTest, type Test } from './rule-tests.ts';
 
 /** Which earlier calls of a tool count. `N` are the names of tools. */
 export interface Prior<N extends string = string> {
@@ -57,8 +57,12 @@ export interface Prior<N extends string = string> {
    * the call is refused. Default: about each call.
    */
   readonly when?: ArgumentsCondition | undefined;
+  /** As `when`, of what `sessionStore({ claims })` says of this call's caller. Default: each. */
+  readonly whenCaller?: Condition | undefined;
   /** Only earlier calls count whose arguments met this. Default: all. */
   readonly args?: ArgumentsCondition | undefined;
+  /** Only earlier calls count whose caller met this then. Default: all. */
+  readonly byCaller?: Condition | undefined;
   /** Only earlier calls count whose result met this. Default: all. */
   readonly result?: ResultCondition | undefined;
   /**
@@ -99,7 +103,7 @@ export interface Prerequisite<N extends string = string> extends Prior<N>, Consu
 
 /** Which facts from outside count, that `runs.send()` has added. `O` are their names. */
 export interface OutsidePrior<O extends string = string>
-  extends Omit<Prior, 'tool' | 'outcome' | 'distinct'> {
+  extends Omit<Prior, 'tool' | 'outcome' | 'distinct' | 'byCaller'> {
   readonly outside: O;
   /** As in {@link Prior}. `'by'` counts different senders: one without a sender is none. */
   readonly distinct?: EarlierValue | undefined;
@@ -126,15 +130,12 @@ export type OrderRequirement<
   | N
   | Prerequisite<N>
   | OutsidePrerequisite<O>
-  | { readonly need: D; readonly when?: ArgumentsCondition | undefined }
-  | {
-      readonly all: readonly OrderRequirement<N, D, O>[];
-      readonly when?: ArgumentsCondition | undefined;
-    }
-  | {
-      readonly any: readonly OrderRequirement<N, D, O>[];
-      readonly when?: ArgumentsCondition | undefined;
-    };
+  | (About & { readonly need: D })
+  | (About & { readonly all: readonly OrderRequirement<N, D, O>[] })
+  | (About & { readonly any: readonly OrderRequirement<N, D, O>[] });
+
+/** Which calls a requirement is about, as in {@link Prior}. */
+type About = Pick<Prior, 'when' | 'whenCaller'>;
 
 /** `after` of a rule, checked: with each named requirement in its place. */
 export type Requirement =
@@ -145,6 +146,8 @@ export type Requirement =
 /** What a rule asks of earlier calls, checked. Of a binding of a machine it has limits alone. */
 export interface Demands {
   readonly tool: string;
+  /** Who may call it. */
+  readonly caller: Test | undefined;
   readonly after: Requirement | undefined;
   readonly notAfter: readonly Leaf[];
   readonly limits: readonly CheckedLimit[];
@@ -157,6 +160,7 @@ export interface Demands {
 /** What asks nothing. */
 export const NO_DEMANDS: Demands = Object.freeze({
   tool: '',
+  caller: undefined,
   after: undefined,
   notAfter: [],
   limits: [],
@@ -198,10 +202,13 @@ export function windowsOf({ after, notAfter, limits }: Demands): readonly number
 /** @param mayConsume whether it stands in `after` */
 function pastSchema(isOutside: boolean, mayConsume: boolean) {
   return lazyOptions(() => ({
-    ...(isOutside ? { outside: textOption() } : { tool: textOption(), outcome: outcomes() }),
+    ...(isOutside
+      ? { outside: textOption() }
+      : { tool: textOption(), outcome: outcomes(), byCaller: uncheckedOption() }),
     within: uncheckedOption(),
     same: uncheckedOption(),
     when: uncheckedOption(),
+    whenCaller: uncheckedOption(),
     args: uncheckedOption(),
     result: uncheckedOption(),
     as: z.optional(textOption()),
@@ -225,7 +232,9 @@ interface PastOptions {
   readonly within?: unknown;
   readonly same?: unknown;
   readonly when?: unknown;
+  readonly whenCaller?: unknown;
   readonly args?: unknown;
+  readonly byCaller?: unknown;
   readonly result?: unknown;
   readonly as?: string;
   readonly outcome?: Leaf['outcome'];
@@ -242,6 +251,7 @@ const groupSchema = lazyOptions(() => ({
   all: z.optional(z.array(z.unknown()).check(z.minLength(1))),
   any: z.optional(z.array(z.unknown()).check(z.minLength(1))),
   when: uncheckedOption(),
+  whenCaller: uncheckedOption(),
 }));
 /** Named requirements, checked where a rule names them, and what comes from outside. */
 export class Needs {
@@ -299,10 +309,22 @@ export function parseAfter(what: string, after: unknown, needs: Needs): Requirem
   return parsed.length === 1 && only !== undefined ? only : { all: parsed, when: undefined };
 }
 
+const ABOUT = ['when', 'whenCaller'];
+
+/** Which calls a part of a rule is about. */
+function parseWhen(
+  what: string,
+  { when, whenCaller }: Pick<PastOptions, 'when' | 'whenCaller'>,
+  name?: string,
+): Test | undefined {
+  const asked = parseTest(`${what}: when`, when, 'args', name);
+  return bothTests(`${what}: whenCaller`, asked, whenCaller);
+}
+
 function parseRequirement(what: string, value: unknown, needs: Needs): Requirement {
   const isNamed = isTable(value) && ['tool', 'outside'].some((each) => Object.hasOwn(value, each));
   if (typeof value === 'string' || isNamed) return parsePast(what, value, true, needs);
-  const keys = isTable(value) ? Object.keys(value).filter((key) => key !== 'when') : [];
+  const keys = isTable(value) ? Object.keys(value).filter((key) => !ABOUT.includes(key)) : [];
   const [kind, ...others] = keys;
   if (others.length > 0 || !(kind === 'need' || kind === 'all' || kind === 'any')) {
     const got = isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value);
@@ -316,8 +338,8 @@ function parseRequirement(what: string, value: unknown, needs: Needs): Requireme
   const given = (value as Record<string, unknown>)[kind];
   if (kind !== 'need' && (!Array.isArray(given) || given.length === 0))
     throw fault(own, `expected one requirement or more, got ${showValue(given)}`);
-  const { need, all, any: some, when } = parseOptions(what, groupSchema, value);
-  const asked = parseTest(`${what}: when`, when, 'args');
+  const { need, all, any: some, ...about } = parseOptions(what, groupSchema, value);
+  const asked = parseWhen(what, about);
   if (need !== undefined) return { all: [needs.named(own, need)], when: asked };
   const parts = (all ?? some ?? []).map((each) => parseRequirement(own, each, needs));
   return all === undefined ? { any: parts, when: asked } : { all: parts, when: asked };
@@ -363,7 +385,9 @@ function parsePast(what: string, value: unknown, mayConsume: boolean, needs: Nee
   if (distinct !== undefined && count === undefined)
     throw fault(what, '"distinct" says which calls "times" counts; give "times" too');
   const tests = (['args', 'result'] as const).flatMap((from): PastTest[] => {
-    const test = parseTest(`${what}: ${from}`, given[from], from, given.as);
+    const asked = parseTest(`${what}: ${from}`, given[from], from, given.as);
+    const caller = from === 'args' ? given.byCaller : undefined;
+    const test = bothTests(`${what}: byCaller`, asked, caller);
     return test === undefined ? [] : [{ ...test, from }];
   });
   assertNames(what, given.as, [given.args, given.result], '"args" or "result"');
@@ -372,7 +396,7 @@ function parsePast(what: string, value: unknown, mayConsume: boolean, needs: Nee
     outcome,
     withinMs: withinOf(what, given.within),
     same: parseSame(`${what}: same`, given.same),
-    when: parseTest(`${what}: when`, given.when, 'args'),
+    when: parseWhen(what, given),
     tests,
     times: count ?? 1,
     distinct:

@@ -72,6 +72,8 @@ export type Part =
       readonly needed?: number;
     }
   | { readonly part: 'any'; readonly parts: readonly Part[] }
+  /** Only others may call it. */
+  | { readonly part: 'caller'; readonly caller: unknown }
   /** An earlier call of the tool succeeded, or may have, and it may only once. */
   | { readonly part: 'once'; readonly tool: string }
   | {
@@ -194,7 +196,9 @@ class Judgement {
         : new Set(past.unknown.flatMap(({ uses }) => uses.map(([, id]) => id)));
   }
 
-  of({ tool, after, notAfter, limits, once, fromMs }: Demands): Verdict {
+  of({ tool, caller, after, notAfter, limits, once, fromMs }: Demands): Verdict {
+    if (caller !== undefined && this.#call !== undefined && this.#truth(caller) !== true)
+      return { allows: false, reason: 'order', parts: [{ part: 'caller', caller: caller.caller }] };
     const unclear = this.#unclear(after, notAfter, limits);
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
     const { parts, uses } = this.#asked(after);

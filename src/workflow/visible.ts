@@ -6,6 +6,7 @@
 import { InterlockError } from '../basics/errors.ts';
 import { dropRejection, showValue } from '../basics/options.ts';
 import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
+import { readerBy, readerOf } from './condition.ts';
 import { openContext } from './envelope.ts';
 import {
   type BoundState,
@@ -14,12 +15,15 @@ import {
   parseExpression,
   stateFault,
 } from './position.ts';
+import type { Test } from './rule-tests.ts';
 
 /** Who looks at a run. */
 export interface Viewer {
   /** The run key; `undefined` where a list or a gate is about no run. */
   readonly run: string | undefined;
   readonly principal: string | undefined;
+  /** What is claimed of who looks. Absent where nothing is known. */
+  readonly claims?: unknown;
   /** Called for a `visible` that throws, or answers no boolean. What it is about stays hidden. */
   readonly onError: (error: unknown) => void;
 }
@@ -28,14 +32,16 @@ export interface Viewer {
 export interface Veil {
   readonly states: readonly BoundState[];
   readonly visible?: VisibleTest | undefined;
+  /** Who sees it, by what is claimed of them. */
+  readonly caller?: Test | undefined;
 }
 
 /** The bindings of each tool that some client may not see. */
 export type VeiledTools = ReadonlyMap<string, readonly AnyBinding[]>;
 
-/** Whether one of these bindings has a `visible`. */
+/** Whether some client may not see one of these bindings. */
 export function isVeiled(veils: readonly Veil[]): boolean {
-  return veils.some(({ visible }) => visible !== undefined);
+  return veils.some(({ visible, caller }) => visible !== undefined || caller !== undefined);
 }
 
 /** What the functions of bindings get about a run at this position, for this caller. */
@@ -122,7 +128,9 @@ export class Sight {
   }
 
   #says(name: string, veil: Veil): boolean {
-    const { visible } = veil;
+    const { visible, caller } = veil;
+    const { claims } = this.#viewer;
+    if (caller !== undefined && caller.test(readerBy(readerOf({}), claims)) !== true) return false;
     if (visible === undefined) return true;
     const known = this.#said.get(veil);
     if (known !== undefined) return known;

@@ -202,3 +202,65 @@ describe('what comes from outside', () => {
     expect(() => fromOutside({}).bindTool('approve', '*')).toThrow('one of the rules');
   });
 });
+
+describe('what is claimed of a caller', () => {
+  const claimed = (role: unknown) => ({
+    claims: () => (role === undefined ? undefined : { role }),
+  });
+
+  it('lets roles of one conversation see and do what the page says', async () => {
+    const store = memoryStore();
+    const as = (role: unknown) =>
+      opened(gateOf('desk'), { session: { key: principalKey(), store, ...claimed(role) } });
+    const [clerk, lead, admin] = [as('clerk'), as('lead'), as('admin')];
+    expect(await clerk.list()).toEqual(['open_case']);
+    expect(await mayNot(clerk, 'erase')).toBe(wordsOf('erase is not'));
+    expect(await lead.list()).toEqual(['open_case', 'review']);
+    await may(admin, 'erase');
+    // Who looks a case up counts, and not who reads it.
+    await may(lead, 'open_case');
+    await mayNot(clerk, 'read_case');
+    await may(clerk, 'open_case');
+    await may(lead, 'read_case');
+    await may(admin, 'review', { case: 1 });
+    await mayNot(clerk, 'refund', { case: 1 });
+    await may(lead, 'review', { case: 1 });
+    await may(clerk, 'refund', { case: 1 });
+    expect(await mayNot(clerk, 'refund', { case: 1 })).toContain('at most 1');
+    await may(lead, 'refund', { case: 1 });
+  });
+
+  it('is asked at each request, and where it is not known, refuses', async () => {
+    let role: unknown = 'admin';
+    const t = opened(gateOf('desk'), {
+      session: { key: principalKey(), claims: () => (role === undefined ? undefined : { role }) },
+    });
+    await may(t, 'erase');
+    for (role of ['clerk', undefined, ['admin'], null, 1]) {
+      await mayNot(t, 'erase');
+      expect(await t.list()).not.toContain('erase');
+    }
+    const nothing = opened(gateOf('desk'), {});
+    await mayNot(nothing, 'erase', { role: 'admin', caller: { role: 'admin' } });
+    role = undefined;
+    const limited = StateMachineGate.fromOrder(
+      { pay: { limit: { times: 1, whenCaller: { role: { ne: 'admin' } } } } },
+      { id: 'bank' },
+    );
+    const open = opened(limited as never, {
+      session: { key: principalKey(), ...claimed(undefined) },
+    });
+    expect(await mayNot(open, 'pay')).toContain("the caller's claims must be there");
+  });
+
+  it('must be an object, and at once', async () => {
+    for (const claims of [() => 'admin', async () => ({ role: 'admin' }), () => null]) {
+      const t = opened(gateOf('desk'), { session: { key: principalKey(), claims } as never });
+      await expect(t.call('erase')).rejects.toThrow();
+    }
+    const of = (rule: object) => () =>
+      StateMachineGate.fromOrder({ pay: rule } as never, { outside } as never);
+    expect(of({ caller: () => true })).toThrow('expected a condition');
+    expect(of({ after: { outside: 'approve', byCaller: { role: 'x' } } })).toThrow('byCaller');
+  });
+});

@@ -1,6 +1,5 @@
 import type {
   ForwardedCall,
-  Json,
   NextCall,
   OutsideEvent,
   Person,
@@ -10,7 +9,7 @@ import type {
 import type { JudgeOfGate } from '../../lab/checker/rules-compare.ts';
 import { principalText } from '../../src/basics/names.ts';
 import { StateMachineGate } from '../../src/index.ts';
-import { readerOf } from '../../src/workflow/condition.ts';
+import { readerBy, readerOf } from '../../src/workflow/condition.ts';
 import { type Decided, NOTHING, type Noted, type Used, usedBy } from '../../src/workflow/facts.ts';
 import { callWith } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
@@ -129,7 +128,7 @@ function asked(
   workflow: Workflow,
   found: Position,
   unknown: readonly UnknownGrant[],
-  { tool, args, at, caller }: Pick<NextCall, 'tool' | 'args' | 'at' | 'caller'>,
+  { tool, args, at, caller, claims }: Omit<NextCall, 'idempotencyKey'>,
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
   const position = workflow.rules.standAt(found, at, unknown);
   const binding = workflow.match(tool, args);
@@ -138,7 +137,7 @@ function asked(
   const verdict = workflow.rules.judge(
     binding,
     past,
-    callWith(readerOf(args), SALT, textOf(caller)),
+    callWith(readerBy(readerOf(args), claims), SALT, textOf(caller)),
   );
   const isAllowed = workflow.allows(position.state, binding);
   // A list shows what some call may do.
@@ -161,10 +160,13 @@ function sent(
 
 const textOf = (person: Person | undefined): string | undefined => person && principalText(person);
 
-function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
+function noteOf(
+  workflow: Workflow,
+  { tool, args, claims }: Pick<ForwardedCall, 'tool' | 'args' | 'claims'>,
+): Noted {
   const { ledger } = workflow.rules;
   if (ledger === undefined) return NOTHING;
-  const read = readerOf(args);
+  const read = readerBy(readerOf(args), claims);
   return ledger.note(tool, 'args', read, SALT);
 }
 
@@ -176,8 +178,8 @@ function ended(past: Played, index: number): Position {
   const { tool, args, result, outcome, claimedAt, decidedAt = claimedAt, seen = index } = call;
   const isInvalid = call.invalid === true;
   const found = positions[seen] as Position;
-  const { idempotencyKey, caller } = call;
-  const at = { tool, args, at: claimedAt, idempotencyKey, caller };
+  const { idempotencyKey, caller, claims } = call;
+  const at = { tool, args, at: claimedAt, idempotencyKey, caller, claims };
   const unknown = unknownIn(past, seen, at);
   const { verdict } = asked(workflow, found, unknown, at);
   const uses = verdict?.allows === true ? verdict.uses : [];
@@ -185,7 +187,7 @@ function ended(past: Played, index: number): Position {
   if (outcome === 'unknown') return before;
   const { ledger } = workflow.rules;
   const read = result === undefined ? undefined : readerOf(result);
-  const noted = noteOf(workflow, tool, args);
+  const noted = noteOf(workflow, call);
   const decided: Decided = {
     tool,
     outcome,
@@ -213,7 +215,7 @@ function unknownIn(
     one.tool === tool && key !== undefined && one.idempotencyKey === key;
   return history.flatMap((each, i): UnknownGrant[] => {
     if ('send' in each || each.outcome !== 'unknown') return [];
-    const { tool, args, claimedAt, idempotencyKey = '' } = each;
+    const { tool, claimedAt, idempotencyKey = '' } = each;
     if (isThis(each, own.tool, own.idempotencyKey)) return [];
     const isReplaced = history
       .slice(i + 1)
@@ -224,7 +226,7 @@ function unknownIn(
         tool,
         claimedAt,
         idempotencyKey,
-        noted: noteOf(workflow, tool, args),
+        noted: noteOf(workflow, each),
         uses: grants[i] ?? [],
         undoes: workflow.rules.undoneBy(tool),
       },

@@ -379,7 +379,7 @@ class Check {
   #events(): void {
     const { outside } = this.#options;
     if (outside === undefined) return;
-    const known = [...this.#sent(), ...outside];
+    const known = [...this.#sent(), ...this.#workflow.outside.keys(), ...outside];
     for (const event of this.#workflow.model.events) {
       if (known.some((each) => covers(event, each))) continue;
       const nearest = nearestName(event, known);

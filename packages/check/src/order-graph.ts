@@ -17,6 +17,7 @@ import {
   type Order,
   pathWords,
   type Requirement,
+  saidBy,
   showDecimal,
   type Test,
   type ValueSource,
@@ -54,7 +55,8 @@ export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
   const names = [...new Set([...ruled, ...workflow.toolNames])];
   const tools = names.map((id): GraphNode => {
     const { once = false } = order.ruleOf(id) ?? {};
-    return { id, label: id, type: 'tool', ...(once && { once, holds: order.doneAs(id) }) };
+    const label = order.outside.has(id) ? `${id}, from outside` : id;
+    return { id, label, type: 'tool', ...(once && { once, holds: order.doneAs(id) }) };
   });
   const junctions: GraphNode[] = [];
   const edges: Omit<GraphEdge, 'id'>[] = [];
@@ -160,7 +162,8 @@ function valueAt({ from, path }: ValueSource): string | { readonly result: strin
   return from === 'args' ? pathWords(path) : { result: path };
 }
 
-function conditionOf({ said }: Test): GraphCondition {
+function conditionOf(test: Test): GraphCondition {
+  const said = saidBy(test);
   return typeof said === 'function' ? true : (said as GraphCondition);
 }
 

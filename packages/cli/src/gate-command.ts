@@ -9,6 +9,7 @@ import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
 import { type SessionMiddleware, type SessionStoreOptions, StateMachineGate } from 'mcp-interlock';
 import { runsOf, workflowHealth } from 'mcp-interlock/runs';
+import { isTable } from '../../../src/basics/options.ts';
 import {
   type CommandSpec,
   choiceOf,
@@ -70,6 +71,11 @@ export const GATE = {
       help:
         'names callers by this header, such as header:x-api-key. Whatever stands in front has to ' +
         'check it, or set it and drop what clients send',
+    },
+    claims: {
+      takes: 'NAME',
+      many: true,
+      help: 'a claim of the token that rules may read of the caller, such as role; needs --jwks',
     },
     'allow-host': { takes: 'NAME', many: true, help: 'a DNS name by which clients reach the gate' },
     'allow-origin': {
@@ -154,6 +160,8 @@ function settingsOf(given: GateOptions) {
   const principal = principalOf(given);
   if (token !== undefined && principal !== undefined)
     throw new UsageError('--principal and --jwks both say who calls: give one of them');
+  if (given.claims.length > 0 && token === undefined)
+    throw new UsageError('--claims needs --jwks: nothing else says what a caller claims');
   const isNamed = token !== undefined || principal !== undefined;
   return {
     target: targetOf(given.target),
@@ -169,6 +177,7 @@ function settingsOf(given: GateOptions) {
     sessions: {
       key: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, isNamed)),
       principal,
+      claims: claimsOf(given.claims),
       withoutSession: choiceOf(
         'without-session',
         given['without-session'] ?? 'refuse',
@@ -212,6 +221,16 @@ export function principalOf({
     const value = headers[name.toLowerCase()];
     if (typeof value !== 'string' || value === '') return undefined;
     return createHash('sha256').update(`mcp-interlock principal ${value}`).digest('base64url');
+  };
+}
+
+/** Reads the claims of a token that was checked. */
+function claimsOf(names: readonly string[]): SessionStoreOptions['claims'] {
+  if (names.length === 0) return undefined;
+  return ({ auth }) => {
+    const payload = isTable(auth) && isTable(auth.payload) ? auth.payload : {};
+    const known = names.filter((name) => Object.hasOwn(payload, name));
+    return Object.fromEntries(known.map((name) => [name, payload[name]]));
   };
 }
 

@@ -123,6 +123,13 @@ const when = z.optional(
   about(conditionSchema, 'Only for calls whose own arguments meet this. Default: for each call.'),
 );
 
+const whenCaller = z.optional(
+  about(
+    conditionSchema,
+    'Only for calls whose caller meets this, by what `--claims` names: { "role": "clerk" }.',
+  ),
+);
+
 const counted = z.optional(
   about(
     z.enum(['succeeded', 'failed', 'any']),
@@ -188,7 +195,9 @@ const pastShape = {
     ),
   ),
   when,
+  whenCaller,
   args: z.optional(about(conditionSchema, 'Only earlier calls whose arguments met this.')),
+  byCaller: z.optional(about(conditionSchema, 'Only earlier calls whose caller met this then.')),
   result: z.optional(about(conditionSchema, 'Only earlier calls whose result met this.')),
   outcome: counted,
   times: z.optional(
@@ -208,11 +217,12 @@ const ofEither = { anyOf: [{ required: ['tool'] }, { required: ['outside'] }] };
 const ofSource = {
   ...Object.fromEntries(
     Object.keys({ ...pastShape, consumes: true, atMost: true })
-      .filter((name) => !['tool', 'outside', 'when'].includes(name))
+      .filter((name) => !['tool', 'outside', 'when', 'whenCaller'].includes(name))
       .map((name) => [name, ofEither]),
   ),
   distinct: { ...ofEither, required: ['times'] },
   outcome: ['tool'],
+  byCaller: ['tool'],
 };
 
 const pastForms = [
@@ -314,7 +324,7 @@ const boundForms = {
 
 /** As `bindTool()` and `fromOrder()` take it, which check it. */
 const limitSchema = alsoIn(
-  z.strictObject({ ...boundShape, when }),
+  z.strictObject({ ...boundShape, when, whenCaller }),
   boundForms,
 ) as z.ZodMiniType as z.ZodMiniType<Limit>;
 
@@ -486,6 +496,9 @@ const ruleSchema = z.strictObject({
     ),
   ),
   limit,
+  caller: z.optional(
+    about(conditionSchema, 'Who may call it, by what `--claims` names: { "role": "admin" }.'),
+  ),
   undoneBy: z.optional(about(statesSchema, 'The tools whose success takes this one back.')),
   once: z.optional(about(z.boolean(), 'The tool may succeed once, until that is undone.')),
   from: z.optional(
