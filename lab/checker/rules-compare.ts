@@ -98,9 +98,17 @@ function isSameVerdict(wanted: Verdict, got: Disagreement['got']): boolean {
  * @param isWrong whether the gate and the evaluator still disagree about a smaller case
  */
 export function shrink(found: RulesCase, isWrong: (smaller: RulesCase) => boolean): RulesCase {
+  // A gate takes no rules of which a part that others need is left out.
+  const isStillWrong = (smaller: RulesCase): boolean => {
+    try {
+      return isWrong(smaller);
+    } catch {
+      return false;
+    }
+  };
   let small = found;
   for (;;) {
-    const next = smallerOnes(small).find((each) => isPossible(each) && isWrong(each));
+    const next = smallerOnes(small).find((each) => isPossible(each) && isStillWrong(each));
     if (next === undefined) return small;
     small = next;
   }

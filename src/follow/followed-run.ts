@@ -66,6 +66,8 @@ export interface FollowedStep {
   readonly args: Pick<StepOrigin, 'args' | 'argsText'>;
   /** What follows from an unknown outcome, where the binding does not say it. */
   readonly uncertain: Uncertain;
+  /** Who calls, for what only some callers see. Absent where that is not known. */
+  readonly identity?: Viewpoint['identity'];
   /**
    * Whether a rule, or what is noted for later rules, has asked for values that are not known.
    * Default: all are known.
@@ -144,6 +146,11 @@ export class FollowedRun {
   /** The same run, as it was read again. */
   standAt(at: Followed): void {
     this.#at = at;
+  }
+
+  /** From here on facts of a tool, or from outside, leave open what is asked of them. */
+  doubt(tool: string): void {
+    this.#doubtful.add(tool);
   }
 
   get hasEnded(): boolean {
@@ -372,7 +379,7 @@ export class FollowedRun {
     const move = moves.next(judged, shield !== undefined, false);
     const isDoubtful = call.hasDoubt?.('facts') === true || hasDoubt();
     if (this.#workflow.rules.ledger !== undefined && isDoubtful)
-      this.#doubtful.add(this.#workflow.keyOf(tool));
+      this.doubt(this.#workflow.keyOf(tool));
     if (move === 'unknown' || move === 'doubted') {
       this.#noteUnknown(open, now);
       return undefined;
@@ -445,14 +452,15 @@ export class FollowedRun {
     const { updatedAt, version = 0 } = snapshot;
     const { position, expiry } = this.#workflow.understand(snapshot, now);
     const parts = { updatedAt, version, claim: held, now, expiry };
-    if (!isStep) return new Standing(this.#rules, this.#viewpoint, position, parts);
+    const viewpoint = { ...this.#viewpoint, identity: call.identity };
+    if (!isStep) return new Standing(this.#rules, viewpoint, position, parts);
     let { unsettled } = this.#at;
     if (unsettled.length > 0) {
       // An earlier try of the same step is this one.
       const isOwn = isStepOf(call);
       unsettled = unsettled.filter((each) => !isOwn(each));
     }
-    return new Standing(this.#rules, this.#viewpoint, position, { ...parts, unsettled });
+    return new Standing(this.#rules, viewpoint, position, { ...parts, unsettled });
   }
 
   #save({ state, context }: Position, now: number): void {

@@ -309,6 +309,7 @@ export class Observer {
       note,
       args: { args: isObject(args) ? args : {}, argsText: roundedText },
       uncertain: listed.uncertainOf(tool),
+      identity: run.identity,
     };
   }
 

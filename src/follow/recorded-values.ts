@@ -27,9 +27,13 @@ export class RecordedReader {
   }
 
   /** For conditions and amounts; its `digests` are for comparisons. */
-  readonly read: Reader = Object.assign((keys: Path) => this.#valueAt(keys), {
-    digests: (keys: Path) => this.#digestsAt(keys),
-  });
+  readonly read: Reader = Object.defineProperty(
+    Object.assign((keys: Path) => this.#valueAt(keys), {
+      digests: (keys: Path) => this.#digestsAt(keys),
+    }),
+    'claims',
+    { get: () => this.claims },
+  );
 
   /** All values as the call had them; `undefined` where not all are in clear. */
   get whole(): Json | undefined {
@@ -52,6 +56,12 @@ export class RecordedReader {
     return JSON.parse(JSON.stringify(whole)) as Json;
   }
 
+  /** What is claimed of callers is in no recording. */
+  get claims(): undefined {
+    this.hasDoubt = true;
+    return undefined;
+  }
+
   #valueAt(keys: Path): unknown {
     const { hmacs, clear = {} } = this.#values;
     const pointer = pointerTo(keys);
@@ -66,7 +76,8 @@ export class RecordedReader {
     const { hmacs } = this.#values;
     const pointer = pointerTo(keys);
     if (!Object.hasOwn(hmacs, pointer)) {
-      if (!this.#isBeyond(keys)) return MISSING;
+      // Values were recorded one by one, and not all of them together.
+      if (keys.length > 0 && !this.#isBeyond(keys)) return MISSING;
       this.hasDoubt = true;
       return undefined;
     }

@@ -208,8 +208,7 @@ function keepPrivate(message: Message): void {
 
 /** What the client sees in a list of all states: what it would see in a new run. */
 function sightOfAll({ workflow, onError }: GateConfig, { identity }: Admission): Sight | undefined {
-  const { binding: principal, claims } = identity;
-  const viewer = { run: undefined, principal, claims, onError };
+  const viewer = { run: undefined, principal: identity.binding, identity, onError };
   return workflow.sight(workflow.start, viewer);
 }
 

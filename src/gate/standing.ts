@@ -26,7 +26,7 @@ import type { Next, Position } from '../workflow/position.ts';
 import { unreadableKind } from '../workflow/stored.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Part, Past, UnknownGrant } from '../workflow/verdict.ts';
-import type { Sight, Veil } from '../workflow/visible.ts';
+import type { Sight, Veil, Viewer } from '../workflow/visible.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 import { type Enforced, enforcedOf, enforces } from './mode.ts';
@@ -49,7 +49,9 @@ export interface StandingRules {
 }
 
 /** For whom a run is looked at: its key, and its caller where one is known. */
-export type Viewpoint = Pick<Run, 'run' | 'actor'> & Partial<Pick<Run, 'identity'>>;
+export interface Viewpoint extends Pick<Run, 'run' | 'actor'> {
+  readonly identity?: Viewer['identity'];
+}
 
 /** What stops a run as a whole. */
 export interface Stop {
@@ -276,7 +278,7 @@ export class Standing implements Stand {
     const { workflow, onError } = this.rules;
     if (!workflow.hides) return undefined;
     const { run, actor: principal, identity } = this.viewpoint;
-    const viewer = { run, principal, claims: identity?.claims, onError };
+    const viewer = { run, principal, identity, onError };
     this.#sight ??= workflow.sight(this.position, viewer);
     return this.#sight;
   }

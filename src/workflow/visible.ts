@@ -22,8 +22,8 @@ export interface Viewer {
   /** The run key; `undefined` where a list or a gate is about no run. */
   readonly run: string | undefined;
   readonly principal: string | undefined;
-  /** What is claimed of who looks. Absent where nothing is known. */
-  readonly claims?: unknown;
+  /** Whose claims are read, where a binding asks for them. Absent where nothing is known. */
+  readonly identity?: { readonly claims?: unknown } | undefined;
   /** Called for a `visible` that throws, or answers no boolean. What it is about stays hidden. */
   readonly onError: (error: unknown) => void;
 }
@@ -129,8 +129,10 @@ export class Sight {
 
   #says(name: string, veil: Veil): boolean {
     const { visible, caller } = veil;
-    const { claims } = this.#viewer;
-    if (caller !== undefined && caller.test(readerBy(readerOf({}), claims)) !== true) return false;
+    if (caller !== undefined) {
+      const own = readerBy(readerOf({}), this.#viewer.identity?.claims);
+      if (caller.test(own) !== true) return false;
+    }
     if (visible === undefined) return true;
     const known = this.#said.get(veil);
     if (known !== undefined) return known;

@@ -3,46 +3,43 @@ import {
   type ForwardedCall,
   judge,
   type NextCall,
-  type RuleSet,
   type RulesHistory,
 } from '../../lab/checker/rules.ts';
 import { shrink } from '../../lab/checker/rules-compare.ts';
 import { type RulesCase, randomCases } from '../../lab/checker/rules-random.ts';
+import { principalText } from '../../src/basics/names.ts';
 import { FollowedRun, type FollowedVerdict } from '../../src/follow/followed-run.ts';
 import { ToolQuestion } from '../../src/gate/consult.ts';
-import { StateMachineGate } from '../../src/index.ts';
 import type { Json } from '../../src/stores/store.ts';
 import { AskedArguments } from '../../src/workflow/bound-tools.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { cases } from '../helpers/few.ts';
+import { isSound, workflowOf } from '../workflow/rules-gate.ts';
 
 const RUN = 'a run';
-
-function workflowOf({ rules, needs }: RuleSet): Workflow | undefined {
-  try {
-    return StateMachineGate.fromOrder(rules as never, {
-      id: 'rules',
-      needs: needs as never,
-    }).compile();
-  } catch (error) {
-    if (/can never be called|cannot be after itself/.test(String(error))) return undefined;
-    throw error;
-  }
-}
 
 /** The call as a judge follows it. Two tries of one step have one digest. */
 function followed(
   workflow: Workflow,
-  { tool, args, idempotencyKey = Math.random().toString() }: ForwardedCall | NextCall,
+  {
+    tool,
+    args,
+    caller,
+    claims,
+    idempotencyKey = Math.random().toString(),
+  }: ForwardedCall | NextCall,
 ) {
   const rules = { workflow, onError: () => {} };
-  const viewpoint = { run: RUN, actor: undefined };
+  const principal = caller && principalText(caller);
+  const identity = { principal, binding: principal, claims: claims as Record<string, Json> };
+  const viewpoint = { run: RUN, actor: undefined, identity };
   return {
     question: new ToolQuestion(rules, tool, new AskedArguments(args), viewpoint),
     digest: idempotencyKey,
     note: { tool, digest: '' },
     args: { args: args as Record<string, Json> },
     uncertain: 'retry' as const,
+    identity,
   };
 }
 
@@ -58,7 +55,7 @@ function verdictOf(workflow: Workflow, { history, call }: RulesCase): FollowedVe
     const each = history[index];
     if (each === undefined) break;
     if ('send' in each) {
-      const told = { args: each.args as never, result: each.result as never };
+      const told = { args: each.args as never, result: each.result as never, by: each.by };
       const { snapshot } = run.at;
       const stands = workflow.stand(snapshot, each.at);
       const sent = workflow.rules.reportedCall(each.send, RUN, each.at, told);
@@ -67,10 +64,11 @@ function verdictOf(workflow: Workflow, { history, call }: RulesCase): FollowedVe
       run.standAt({ ...run.at, snapshot: { ...position, updatedAt: each.at, version } });
       continue;
     }
-    const { outcome, result, claimedAt, decidedAt = claimedAt } = each;
+    const { outcome, result, invalid, claimedAt, decidedAt = claimedAt } = each;
     const kind = outcome;
     const answer = result === undefined ? {} : { structuredContent: result as Json };
-    run.ended(index, { kind, result: answer as never, error: undefined }, decidedAt);
+    const error = invalid ? { code: -32602, message: '' } : undefined;
+    run.ended(index, { kind, result: answer as never, error }, decidedAt);
   }
   return run.started(-1, followed(workflow, call), call.at);
 }
@@ -85,8 +83,8 @@ const SAID: Readonly<Record<string, readonly string[]>> = {
 
 /** What the follower says, where it differs from what reads the whole history. */
 function differenceIn(each: RulesCase): string | undefined {
+  if (!isSound(each.rules)) return undefined;
   const workflow = workflowOf(each.rules);
-  if (workflow === undefined) return undefined;
   const { verdict } = judge(each.rules, each.history, each.call);
   const said = verdictOf(workflow, each);
   const got = said.says === 'refused' ? `refused ${said.reason}` : said.says;

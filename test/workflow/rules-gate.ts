@@ -20,7 +20,8 @@ const SALT = 'a run';
 
 const compiled = new WeakMap<RuleSet, Workflow>();
 
-function workflowOf(set: RuleSet): Workflow {
+/** @throws InterlockError where the rules are wrong */
+export function workflowOf(set: RuleSet): Workflow {
   const known = compiled.get(set);
   if (known !== undefined) return known;
   const workflow = compile(set);
@@ -29,12 +30,16 @@ function workflowOf(set: RuleSet): Workflow {
 }
 
 function compile(set: RuleSet): Workflow {
+  return gateOf(set).compile();
+}
+
+export function gateOf(set: RuleSet): StateMachineGate<string, string> {
   const { rules, ...options } = set as never as { rules: never; needs: never };
-  return StateMachineGate.fromOrder(rules, { id: 'rules', ...options }).compile();
+  return StateMachineGate.fromOrder(rules, { id: 'rules', ...options });
 }
 
 /** Whether a gate takes the rules: it refuses those by which some tool can never be called. */
-function isSound(set: RuleSet): boolean {
+export function isSound(set: RuleSet): boolean {
   try {
     return workflowOf(set) !== undefined;
   } catch (error) {

@@ -290,8 +290,12 @@ class Player {
 
   #begin({ isPrincipal = false }: StartLine, digest: string): PlayedRun {
     const viewpoint = { run: digest, actor: undefined };
-    const follow = (workflow: Workflow): FollowedRun =>
-      new FollowedRun(rulesOf(workflow, isPrincipal), viewpoint);
+    const follow = (workflow: Workflow): FollowedRun => {
+      const followed = new FollowedRun(rulesOf(workflow, isPrincipal), viewpoint);
+      // No recording has what came from outside.
+      for (const name of workflow.outside.keys()) followed.doubt(name);
+      return followed;
+    };
     const run: PlayedRun = {
       digest,
       followed: follow(this.#workflow),
@@ -393,6 +397,7 @@ function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: stri
     note: { tool, digest },
     args: { args: (args.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
     uncertain: 'hold',
+    identity: reader,
     hasDoubt: (about) => (about === 'facts' ? hasFactsInDoubt : reader.hasDoubt),
   };
 }
