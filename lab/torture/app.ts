@@ -84,6 +84,9 @@ const inputSchema = {
   amount: z.number().optional(),
   by: z.string().optional(),
   item: z.string().optional(),
+  account: z.string().optional(),
+  from_account: z.string().optional(),
+  total_cents: z.number().optional(),
 };
 
 function makeServer(handle: Handler, tools: readonly string[]): McpServer {

@@ -7,7 +7,7 @@ import type { KillsScale } from './kills.ts';
 import type { LastUsesScale } from './last-uses.ts';
 import type { PartitionsScale } from './partitions.ts';
 import type { PinsScale } from './pins.ts';
-import type { RacesScale } from './races.ts';
+import { RACE_NAMES, type RaceName, type RacesScale } from './races.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
 import type { SwitchScale } from './switches.ts';
@@ -44,6 +44,7 @@ export interface TortureOptions {
   readonly isQuick: boolean;
   /** How often the switch is thrown, how many uses are raced for; `undefined`: as the scale says. */
   readonly count: number | undefined;
+  readonly races: readonly RaceName[];
   readonly durability: Durability;
   readonly defect: Defect | undefined;
 }
@@ -83,6 +84,8 @@ export const HELP = `npm run torture -- [options]
   --part NAME         ${PARTS.join(', ')}; default: all
   --count N           how often the part "switch" throws it, by default 100, and 5 with --quick;
                       how many uses the part "races" makes, by default 20000, and 600 with --quick
+  --race NAME         what the part "races" races for: default all, in turn, of
+                      ${RACE_NAMES.join(', ')}
   --durability NAME   full (default), relaxed or none: how soon the store writes to the disk
   --defect NAME       breaks the store on purpose, to see that it is found: ${DEFECTS.join(', ')}
 `;
@@ -104,6 +107,7 @@ export function parseOptions(args: readonly string[]): TortureOptions | undefine
       durability: { type: 'string', default: 'full' },
       defect: { type: 'string' },
       count: { type: 'string' },
+      race: { type: 'string', multiple: true, default: [RACE_NAMES.join(',')] },
     },
   });
   if (values.help) return undefined;
@@ -119,6 +123,7 @@ export function parseOptions(args: readonly string[]): TortureOptions | undefine
     seed,
     isQuick: values.quick,
     count,
+    races: manyOf('--race', RACE_NAMES, values.race),
     durability: oneOf('--durability', DURABILITIES, values.durability),
     defect: values.defect === undefined ? undefined : oneOf('--defect', DEFECTS, values.defect),
   };

@@ -13,6 +13,8 @@ export interface RacesScale {
   readonly callers: number;
   /** How many runs are raced in at the same time. */
   readonly lanes: number;
+  /** What is raced for, in turn. Default: each of them. */
+  readonly races?: readonly RaceName[] | undefined;
 }
 
 type Members = Readonly<Record<string, unknown>>;
@@ -23,34 +25,52 @@ interface Race {
   readonly before: readonly Wanted[];
   /** Each caller wants one of these. */
   readonly wanted: readonly Wanted[];
-  /** How many of them can be had; `undefined` for a sum. */
-  readonly most: number | undefined;
+  /** How many of them can be had; of a sum how many cents, for each account. */
+  readonly most: number;
+  readonly isSum?: boolean;
 }
 
-const RACES: readonly Race[] = [
-  { before: [], wanted: [['draw']], most: CAPACITY.draws },
-  {
+const RACES = {
+  draws: { before: [], wanted: [['draw']], most: CAPACITY.draws },
+  amounts: {
     before: [],
     wanted: [0.1, 0.2, 0.25, 0.7, 1.05].map((amount) => ['spend', { amount }]),
-    most: undefined,
+    most: CAPACITY.spent * 100,
+    isSum: true,
   },
-  { before: [['approve']], wanted: [['pay'], ['refund'], ['charge']], most: 1 },
-  {
+  approval: { before: [['approve']], wanted: [['pay'], ['refund'], ['charge']], most: 1 },
+  charges: {
     before: Array.from({ length: CAPACITY.charges + 2 }, (): Wanted => ['approve']),
     wanted: [['charge']],
     most: CAPACITY.charges,
   },
-  {
+  signatures: {
     before: ['ada', 'ada', 'ada', 'bob', 'eve'].map((by) => ['sign', { by }]),
     wanted: [['release']],
     most: 2,
   },
-  {
+  guesses: {
     before: [['code'], ['code']],
     wanted: [['guess'], ['guess', { fail: true }]],
     most: 2,
   },
-];
+  // One limit over three tools, one of which counts in cents, for each of two accounts.
+  accounts: {
+    before: [],
+    wanted: ['one', 'two'].flatMap((account): Wanted[] => [
+      ['transfer', { account, amount: 0.7 }],
+      ['card_payment', { account, amount: 0.25 }],
+      ['card_payment', { account, amount: 1.1 }],
+      ['wire', { from_account: account, total_cents: 105 }],
+      ['wire', { from_account: account, total_cents: 20 }],
+    ]),
+    most: CAPACITY.paid * 100 - 1,
+    isSum: true,
+  },
+} as const satisfies Record<string, Race>;
+
+export type RaceName = keyof typeof RACES;
+export const RACE_NAMES = Object.keys(RACES) as RaceName[];
 
 interface Tally {
   uses: number;
@@ -69,12 +89,13 @@ export function raceForUses(
   return Arena.with({ ...options, binds: 'rules' }, async (arena) => {
     const tally: Tally = { uses: 0, done: 0, exceeded: 0, lost: 0, busy: 0 };
     const lines = new LinesByRun(arena);
+    const { races = RACE_NAMES } = scale;
     let runs = 0;
     const lane = async (_: unknown, index: number): Promise<void> => {
       const random = seeded(seed, `races, lane ${index}`);
       while (tally.uses < scale.uses && !arena.isEnding) {
-        const race = RACES[runs++ % RACES.length] as Race;
-        await playRace(arena, race, scale.callers, random, lines, tally);
+        const race = races[runs++ % races.length] as RaceName;
+        await playRace(arena, RACES[race], scale.callers, random, lines, tally);
       }
     };
     const start = performance.now();
@@ -91,7 +112,7 @@ export function raceForUses(
 
 async function playRace(
   arena: Arena,
-  { before, wanted, most }: Race,
+  { before, wanted, most, isSum = false }: Race,
   callers: number,
   random: Random,
   lines: LinesByRun,
@@ -121,7 +142,7 @@ async function playRace(
   const odd = told.find(({ kind }) => kind !== 'done' && kind !== 'refused');
   if (odd !== undefined) arena.faults.push(`wrong answer: ${JSON.stringify(odd)} (run ${run})`);
   const ledger = lines.of(run);
-  const tools = wanted.map(([tool]) => tool);
+  const tools = [...new Set(wanted.map(([tool]) => tool))];
   const ran = ledger.filter(({ phase, tool }) => phase === 'start' && tools.includes(tool));
   const done = told.filter(({ kind }) => kind === 'done').length;
   tally.uses += raced.length;
@@ -132,26 +153,57 @@ async function playRace(
     ...{ outside: [], trails: [], quiet: [] },
   });
   const over = found.filter(({ kind }) => kind === 'exceeded' || kind === 'used-twice').length;
-  const excess = most === undefined ? over : Math.max(over, ran.length - most);
-  const left = most === undefined ? unspent(raced, ran) : Math.max(0, most - done);
+  const spent = centsByAccount(ran);
+  const beyond = [...spent.values()].filter((cents) => cents > most).length;
+  const excess = Math.max(over, isSum ? beyond : ran.length - most);
+  const left = isSum ? unspent(raced, spent, most) : Math.max(0, most - done);
   tally.exceeded += excess;
-  tally.lost += left;
-  if (excess > 0 && found.length === 0)
-    arena.faults.push(`exceeded: ${ran.length} of ${most} ${tools} ran (run ${run})`);
+  tally.lost += Math.max(left, ran.length - done);
+  if (excess > over) {
+    const made = isSum ? `${[...spent.values()]} cents` : ran.length;
+    arena.faults.push(`exceeded: ${made} of ${most} ${tools} ran (run ${run})`);
+  }
+  if (ran.length !== done)
+    arena.faults.push(`lost: ${ran.length} ${tools} ran, and ${done} were answered (run ${run})`);
   if (left > 0) arena.faults.push(`lost: ${left} more ${tools} were allowed (run ${run})`);
   for (const { kind, text } of found) arena.faults.push(`${kind}: ${text} (run ${run})`);
 }
 
-/** How many refused amounts would still have been allowed, as all is over. In cents. */
-function unspent(raced: readonly Exchange[], ran: readonly LedgerLine[]): number {
-  const cents = (args: unknown): number =>
-    Math.round((args as { readonly amount: number }).amount * 100);
-  const spent = ran.reduce((sum, { args }) => sum + cents(args), 0);
-  return raced.filter(
-    (each) =>
-      answerOf(each).told.kind === 'refused' &&
-      spent + cents(each.request.params.arguments) <= CAPACITY.spent * 100,
-  ).length;
+/** How many refused amounts would still have been allowed, as all is over. */
+function unspent(
+  raced: readonly Exchange[],
+  spent: ReadonlyMap<string, number>,
+  most: number,
+): number {
+  return raced.filter((each) => {
+    const [account, cents] = centsOf(each.request.params.arguments);
+    return answerOf(each).told.kind === 'refused' && (spent.get(account) ?? 0) + cents <= most;
+  }).length;
+}
+
+function centsByAccount(ran: readonly LedgerLine[]): ReadonlyMap<string, number> {
+  const spent = new Map<string, number>();
+  for (const { args } of ran) {
+    const [account, cents] = centsOf(args);
+    spent.set(account, (spent.get(account) ?? 0) + cents);
+  }
+  return spent;
+}
+
+/** Of a call without an account there is one account. */
+function centsOf(args: unknown): readonly [account: string, cents: number] {
+  const {
+    account,
+    from_account,
+    amount = 0,
+    total_cents,
+  } = args as {
+    readonly account?: string;
+    readonly from_account?: string;
+    readonly amount?: number;
+    readonly total_cents?: number;
+  };
+  return [account ?? from_account ?? '', total_cents ?? Math.round(amount * 100)];
 }
 
 /** The ledger's lines by run. Those of runs that are over are of no use any more. */

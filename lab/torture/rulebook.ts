@@ -2,7 +2,7 @@ import { StateMachineGate } from '../../src/index.ts';
 import type { RuleSet } from '../checker/rules.ts';
 
 /** How much of it a run has: less than its callers want. */
-export const CAPACITY = { draws: 5, spent: 3.3, charges: 6, pings: 3 } as const;
+export const CAPACITY = { draws: 5, spent: 3.3, paid: 1.5, charges: 6, pings: 3 } as const;
 export const PING_MS = 1_500;
 
 /** A till at which many pay, each way that a use can run out. */
@@ -30,7 +30,23 @@ export const RULEBOOK = {
     code: {},
     guess: { after: { tool: 'code', consumes: 'calls' } },
     cancel: {},
+    transfer: {},
+    card_payment: {},
+    wire: {},
   },
+  limits: [
+    {
+      of: [
+        'transfer',
+        'card_payment',
+        { tool: 'wire', sum: 'total_cents', scale: '0.01', same: { account: 'from_account' } },
+      ],
+      sum: 'amount',
+      below: CAPACITY.paid,
+      within: '24h',
+      same: ['account'],
+    },
+  ],
 } as const satisfies RuleSet;
 
 export const RULED_ID = 'rules';
@@ -41,10 +57,10 @@ export const LOOKUPS: readonly string[] = ['look'];
 export const RULED_TOOLS: readonly string[] = [...Object.keys(RULEBOOK.rules), ...LOOKUPS];
 
 export function gateOfRules(): StateMachineGate {
-  const { rules } = RULEBOOK;
+  const { rules, limits } = RULEBOOK;
   const gate = StateMachineGate.fromOrder(
     { ...rules, charge: { ...rules.charge, uncertain: 'retry' } },
-    { id: RULED_ID },
+    { id: RULED_ID, limits },
   );
   return gate as StateMachineGate<string, string, never, string>;
 }

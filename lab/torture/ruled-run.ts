@@ -185,8 +185,9 @@ export class RuledRun {
   /** Takes all that is left, tool by tool, until the rules refuse one more. */
   async drain(): Promise<void> {
     const probes: Wish[] = RULED_TOOLS.flatMap((tool): Wish[] => {
-      // Nothing stops these, and a `cancel` would stop others.
+      // Nothing stops these, a `cancel` would stop others, and the last three are not wished for.
       if (['approve', 'sign', 'code', 'cancel', 'look'].includes(tool)) return [];
+      if (['transfer', 'card_payment', 'wire'].includes(tool)) return [];
       if (tool === 'spend') return [0.7, 0.1, 0.05].map((amount) => ({ tool, amount, ms: 0 }));
       return tool === 'book' ? ITEMS.map((item) => ({ tool, item, ms: 0 })) : [{ tool, ms: 0 }];
     });

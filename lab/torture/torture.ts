@@ -42,7 +42,7 @@ async function playPart(
   part: PartName,
   backend: Backend,
   scale: Scale,
-  { seed, defect, count }: TortureOptions,
+  { seed, defect, count, races }: TortureOptions,
 ): Promise<PartResult | string> {
   const options = {
     store: backend.address,
@@ -80,7 +80,7 @@ async function playPart(
     case 'races':
       return raceForUses(
         { ...options, servers: 2 },
-        { ...scale.races, ...(count !== undefined && { uses: count }) },
+        { ...scale.races, races, ...(count !== undefined && { uses: count }) },
         seed,
       );
   }

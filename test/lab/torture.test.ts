@@ -31,7 +31,7 @@ const small = {
   kills: { kills: 2, lanes: 6 },
   restarts: { restarts: 2, lanes: 4, outagesMs: [100] },
   rules: { runs: 1, lanes: 1, callers: 8, wishes: 2, kills: 1, restarts: 0 },
-  races: { uses: 96, callers: 16, lanes: 1 },
+  races: { uses: 112, callers: 16, lanes: 1 },
 };
 
 async function onBackend<T>(
@@ -157,18 +157,23 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
       raceForUses(optionsFor(backend), small.races, 1),
     );
     expect(result.faults).toEqual([]);
-    expect(result.did).toBe('96 uses raced for, 16 callers of a run, 2 servers');
+    expect(result.did).toBe('112 uses raced for, 16 callers of a run, 2 servers');
     expect(result.measured).toMatch(/^0 exceeded a limit, 0 lost, \d\d done$/);
   });
 
   // Whether two calls meet is up to the machine: one race of a few shows it.
   it('reports a store that forgets uses, and one that lets calls race', { retry: 4 }, async () => {
+    const alone = { ...small.races, uses: 32, races: ['accounts'] } as const;
     for (const defect of ['forgets-commits', 'claims-all'] as const) {
       const result = await onBackend('memory', 'full', (backend) =>
         raceForUses({ ...optionsFor(backend), defect }, small.races, 1),
       );
       expect(result.measured).toMatch(/^[1-9]\d* exceeded a limit/);
       expect(result.faults.join('\n')).toContain('exceeded: ');
+      const ofAccounts = await onBackend('memory', 'full', (backend) =>
+        raceForUses({ ...optionsFor(backend), defect }, alone, 1),
+      );
+      expect(ofAccounts.faults.join('\n')).toMatch(/^exceeded: \d.* of 149 transfer,/m);
     }
   });
 
