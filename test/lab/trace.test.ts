@@ -64,10 +64,10 @@ describe('the way of a request', () => {
 const CEILINGS: Readonly<Record<string, number>> = {
   'ungated call': 230,
   'bound call without event': 345,
-  step: 640,
-  refusal: 435,
+  step: 655,
+  refusal: 450,
   'tools/list of 100': 355,
-  'step with ambient': 645,
+  'step with ambient': 660,
   'ungated call after steps': 230,
   'tools/list of 100, cached': 470,
 };
