@@ -809,12 +809,6 @@ interface GateOfRoute extends FsmGateOptions {
     readonly gate: StateMachineGate<string, string>;
 }
 
-interface GivenBeginning {
-    readonly state?: string | undefined;
-    readonly data?: Json | undefined;
-    readonly facts?: readonly GivenFact[] | undefined;
-}
-
 interface HandleKeyOptions {
     createdBy: string | readonly string[];
     field?: string | undefined;

@@ -138,6 +138,12 @@ export type Frozen = {
     readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'>;
 };
 
+export interface GivenBeginning {
+    readonly state?: string | undefined;
+    readonly data?: Json | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
+}
+
 export interface GivenFact {
     readonly tool?: string | undefined;
     readonly outside?: string | undefined;

@@ -11,7 +11,7 @@ export type {
 export type { ObservedMark } from '../gate/mode.ts';
 export type { SetFreeze, Stopped } from '../step/switch.ts';
 export { entryWords } from '../workflow/advice.ts';
-export type { GivenFact } from '../workflow/call-rules.ts';
+export type { GivenBeginning, GivenFact } from '../workflow/call-rules.ts';
 export type { ComparedLimit, ComparedTool, SomeRuns } from './compared-runs.ts';
 export {
   type Explained,

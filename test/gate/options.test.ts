@@ -487,7 +487,7 @@ describe('mounting', () => {
 describe('a mistake in the options', () => {
   it('is told with the options of the middleware itself, in front of those that all have', () => {
     expect(() => sessionStore({ ttl: 1 } as object)).toThrow(
-      'known are "store", "key", "principal", "idleMs"',
+      'known are "store", "key", "principal", "claims", "idleMs"',
     );
     expect(() => fsmGate(checkoutGate(), { store: 1 } as object)).toThrow(
       'known are "announce", "visibility"',
