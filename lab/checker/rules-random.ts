@@ -277,7 +277,7 @@ class Draw {
   /** Without names, each tool has its own. */
   sharedLimit(): SharedLimit {
     const { chance, pick } = this.#random;
-    const { when: _, ...limit } = this.limit(true);
+    const { when: _, whenCaller: _caller, ...limit } = this.limit(true);
     const named = typeof limit.same === 'object';
     const of = this.#random
       .shuffled(this.#names.tools)
