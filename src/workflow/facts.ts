@@ -97,6 +97,7 @@ export function bareCall(tool: string, at: number): Decided {
  * who asks: `after`, `notAfter` or `limit`, then which outcome, each by its first letter, and `u`
  * for unused calls. `counted`: the newest call does not say all of those with the same values.
  * `whole`: the oldest are never merged. `total`: those that differ in amounts alone are one.
+ * `within`: the longest window, where another asks for ever.
  */
 export type Asked = Readonly<Record<string, number>>;
 
@@ -148,7 +149,7 @@ export class Askers {
     fewer: (settled: readonly Fact[]) => readonly Fact[],
   ): readonly Fact[] {
     if (this.asked.total === undefined || this.all.some(({ consumes }) => consumes)) return facts;
-    let longest = 0;
+    let { within: longest = 0 } = this.asked;
     for (const { withinMs } of this.all)
       if (withinMs !== Number.POSITIVE_INFINITY) longest = Math.max(longest, withinMs);
     const isSettled = (fact: Fact): boolean =>

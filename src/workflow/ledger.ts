@@ -117,16 +117,20 @@ export class Ledger {
     const tools = [...asked].map(([tool, all]): [string, Kept] => {
       const columns = new Map<string, Column>();
       let of: Asked = totalled.has(tool) ? { counted: 1, total: 1 } : {};
+      let within = 0;
       for (const [each, kind] of all) {
         for (const column of columnsOf(each))
           if (column.isCompared || !columns.has(column.key))
             columns.set(column.key, inRecord(tool, column, each, renamings));
         const consumes = 'consumes' in each && each.consumes !== 'never';
         const { outcome, withinMs } = each;
+        if (withinMs !== Number.POSITIVE_INFINITY) within = Math.max(within, withinMs);
         of = askedByBoth(of, askedBy({ kind, outcome, withinMs, consumes }));
         if ('sum' in each || each.times > 1 || consumes) of = { ...of, counted: 1 };
         if (kind !== 'after' && each.same.length > 0) of = { ...of, whole: 1 };
       }
+      // Beside who asks for ever, a window is in no other key.
+      if (Object.values(of).includes(0) && within > 0) of = { ...of, within };
       const own = [...columns.values()];
       const parts = {
         args: columnsFrom(own, 'args'),

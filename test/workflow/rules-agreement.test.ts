@@ -45,6 +45,23 @@ describe('a gate of rules, and an evaluator that reads the whole history at each
   });
 });
 
+it('adds up what a window has, also where another rule asks for the same calls for ever', () => {
+  const login = (at: number, amount: number) => ({
+    ...{ tool: 'login', args: { amount }, claimedAt: at, decidedAt: at },
+    ...{ outcome: 'succeeded' as const, result: {} },
+  });
+  const max = { sum: { args: 'amount' }, of: 'login', within: '1s' } as const;
+  const { rules, history, call }: RulesCase = {
+    rules: {
+      rules: { login: {}, find: { limit: { sum: 'amount', max } }, pay: { after: 'login' } },
+    },
+    history: [login(1_000, 10), login(2_000, 10), login(60_000, 0)],
+    call: { tool: 'find', args: { amount: 5 }, at: 60_001 },
+  };
+  expect(judge(rules, history, call).verdict).toBe('limit');
+  expect(judgeOfGate(rules, history, call)?.verdict).toBe('limit');
+});
+
 it('uses up no call whose value is a list, where values must differ', () => {
   const rules = {
     rules: {
