@@ -14,7 +14,7 @@ import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { type AskedArguments, type BoundTool, NotRecorded } from '../workflow/bound-tools.ts';
-import { type Reader, readerBy } from '../workflow/condition.ts';
+import { readerBy } from '../workflow/condition.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
 import { callWith, type OwnValues } from '../workflow/own-call.ts';
 import type { Past } from '../workflow/verdict.ts';
@@ -139,12 +139,6 @@ export class ToolQuestion implements Question {
     return this.#asked;
   }
 
-  /** What rules read of it. */
-  get #reader(): Reader {
-    const read = this.#rules.workflow.renamings.readerOf(this.tool, this.args.read);
-    return readerBy(read, this.#named?.identity?.claims);
-  }
-
   /** What is unclear of its arguments, also to the functions that its binding was found by. */
   unclear(): RefusedAt | undefined {
     const { isDeep, namesPrototype, hasLongLiteral } = this.#text;
@@ -171,11 +165,11 @@ export class ToolQuestion implements Question {
   }
 
   #notedBy(ledger: Past['ledger'], key: string): Noted | RefusedAt {
-    const { run, args } = this.asked;
+    const { run, args, own } = this.asked;
     const isMemory = this.#named?.store?.isMemory ?? true;
     const cause = isMemory ? undefined : ledger.faultOfNames(key);
     if (cause !== undefined) return { reason: 'unavailable', cause };
-    const noted = ledger.note(key, 'args', this.#reader, run);
+    const noted = ledger.note(key, 'args', own.read, run);
     const words = unclearWords(args);
     return words === undefined ? noted : { reason: 'arguments', words };
   }
@@ -218,10 +212,10 @@ export class ToolQuestion implements Question {
 
   /** With what another build asks of it, unless the argument may be read in two ways. */
   #notedIn({ workflow }: Standing, { ledger, facts }: Past): Noted {
-    const { run, tool, args } = this.asked;
+    const { run, tool, args, own } = this.asked;
     const key = workflow.keyOf(tool);
     if (!ledger.hasOthers(key, facts)) return this.noted;
-    const noted = ledger.note(key, 'args', this.#reader, run, this.noted, facts);
+    const noted = ledger.note(key, 'args', own.read, run, this.noted, facts);
     return unclearWords(args) === undefined ? noted : this.noted;
   }
 

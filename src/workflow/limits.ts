@@ -9,6 +9,7 @@ import {
   isTable,
   lazily,
   lazyOptions,
+  type ParsedBy,
   parseOptions,
   showValue,
   textOption,
@@ -275,27 +276,10 @@ function assertLimit(what: string, value: unknown): void {
 }
 
 /** A tool of a limit, as it was given. */
-interface Member {
-  readonly tool: string;
-  readonly sum?: string | undefined;
-  readonly text?: boolean | undefined;
-  readonly scale?: unknown;
-  readonly same?: Readonly<Record<string, string>> | undefined;
-  readonly when?: unknown;
-  readonly whenCaller?: unknown;
-  readonly as?: string | undefined;
-}
+type Member = Pick<ParsedBy<typeof memberSchema>, 'tool'> & Partial<ParsedBy<typeof memberSchema>>;
 
 /** What a limit says beside the tools that it is about. */
-interface Bounds {
-  readonly times?: number | undefined;
-  readonly sum?: unknown;
-  readonly max?: unknown;
-  readonly below?: number | undefined;
-  readonly within?: unknown;
-  readonly same?: unknown;
-  readonly outcome: CheckedLimit['outcome'];
-}
+type Bounds = Omit<ParsedBy<typeof sharedSchema>, 'of' | 'from'>;
 
 /** The limit as each of its tools has it. */
 function limitOf(

@@ -8,6 +8,8 @@ import { membersAt, personDigest } from './values.ts';
 
 /** What a call that is judged says of itself. */
 export interface OwnValues {
+  /** Reads its arguments, and what is claimed of its caller. */
+  readonly read: Reader;
   /** The digests of the members of a value. */
   members(source: ValueSource): readonly string[] | 'missing' | 'unclear';
   /** @param unknown gets each path that leaves the condition open */
@@ -27,6 +29,7 @@ export interface OwnValues {
 export function callWith(read: Reader, salt: string, caller?: string): OwnValues {
   const known = new Map<string, readonly string[] | 'missing' | 'unclear'>();
   return {
+    read,
     members: (source) => {
       const { keys, fold } = source;
       const column = columnOfSource(source);
